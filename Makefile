@@ -1,0 +1,84 @@
+# The targets are those that CI or a release uses. `make check` needs Go and make only.
+
+GO        ?= go
+TOOL      := $(GO) tool -modfile=go.tools.mod
+# The race detector needs a C compiler; without one the tests run all the same.
+RACE      ?= $(if $(filter 1,$(shell $(GO) env CGO_ENABLED)),-race)
+# With a filter for `go test -json`, CI counts the tests and refuses skips.
+SUMMARY   ?=
+PYTHON    ?= python3
+BENCH     ?= .
+COUNT     ?= 1
+BENCHTIME ?= 1s
+FUZZTIME  ?= 30s
+GIB       ?= 2
+ROUNDS    ?= 3
+WORK      ?= build/peers
+PEERS     ?= ../shared/peers
+FIXTURES  ?= $(HSX_FIXTURES)
+
+.DEFAULT_GOAL := help
+.PHONY: help build demo check fmt vet tidy-diff staticcheck lint race test bench fuzz update cover interop peers tidy clean
+
+help: ## print this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' Makefile
+
+build: ## bin/hsx, static
+	CGO_ENABLED=0 $(GO) build -trimpath -o bin/hsx ./cmd/hsx
+
+demo: build ## the whole loop on embedded data
+	bin/hsx demo
+
+check: fmt vet tidy-diff staticcheck lint race ## everything that must pass before a commit
+
+fmt: ## gofmt has nothing to change
+	@out=$$(gofmt -l .); if [ -n "$$out" ]; then echo "gofmt would change:"; echo "$$out"; exit 1; fi
+
+vet: ## go vet
+	$(GO) vet ./...
+
+tidy-diff: ## go.mod and go.sum say what the code imports
+	$(GO) mod tidy -diff
+
+staticcheck: ## staticcheck, pinned in go.tools.mod
+	$(TOOL) staticcheck ./...
+
+lint: ## golangci-lint, pinned in go.tools.mod, with the reasons in .golangci.yml
+	$(TOOL) golangci-lint run ./...
+
+race: ## all tests, under the race detector where there is a C compiler
+ifeq ($(strip $(SUMMARY)),)
+	$(GO) test $(RACE) ./...
+else
+	$(GO) test $(RACE) -count=1 -json ./... | $(SUMMARY)
+endif
+
+test: ## all tests, the quick way
+	$(GO) test ./...
+
+bench: ## BENCH=. COUNT=1 BENCHTIME=1s: the Go benchmarks
+	$(GO) test -run '^$$' -bench '$(BENCH)' -count $(COUNT) -benchtime $(BENCHTIME) ./...
+
+fuzz: ## FUZZTIME=30s: each fuzz target in turn
+	GO='$(GO)' FUZZTIME='$(FUZZTIME)' scripts/fuzz.sh
+
+update: ## rewrite the golden files and the scripts' expected output: read the diff
+	HSX_UPDATE=1 $(GO) test ./...
+
+cover: ## coverage/index.html
+	mkdir -p coverage
+	$(GO) test -coverprofile=coverage/profile ./...
+	$(GO) tool cover -func=coverage/profile | tail -n 1
+	$(GO) tool cover -html=coverage/profile -o coverage/index.html
+
+interop: build ## FIXTURES=dir: pyarrow, datasets, DuckDB and polars read what hsx wrote
+	FIXTURES='$(FIXTURES)' PYTHON='$(PYTHON)' interop/run.sh
+
+peers: build ## GIB=2 ROUNDS=3: hsx against cp, pyarrow, datasets and xxhsum
+	GIB='$(GIB)' ROUNDS='$(ROUNDS)' WORK='$(WORK)' PEERS='$(PEERS)' PYTHON='$(PYTHON)' scripts/peers.sh
+
+tidy: ## write go.mod and go.sum as the code needs them
+	$(GO) mod tidy
+
+clean: ## remove what the other targets made
+	rm -rf bin build .venv coverage

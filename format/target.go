@@ -1,0 +1,54 @@
+package format
+
+import (
+	"encoding/json"
+	"fmt"
+)
+
+// Target is what hsx knows of the target model; a zero field is unknown.
+type Target struct {
+	Name       string `json:"name,omitempty"`
+	Layers     int    `json:"layers,omitempty"`
+	HiddenSize int    `json:"hidden_size,omitempty"`
+	VocabSize  int    `json:"vocab_size,omitempty"`
+}
+
+type targetFields struct {
+	Path   string `json:"_name_or_path"`
+	Type   string `json:"model_type"`
+	Layers int    `json:"num_hidden_layers"`
+	Hidden int    `json:"hidden_size"`
+	Vocab  int    `json:"vocab_size"`
+}
+
+// ParseTarget reads a Hugging Face config.json of a target. Multimodal configs keep
+// the language model's sizes in text_config, which wins over the top level.
+func ParseTarget(data []byte) (Target, error) {
+	var c struct {
+		targetFields
+		Text *targetFields `json:"text_config"`
+	}
+	if err := json.Unmarshal(data, &c); err != nil {
+		return Target{}, fmt.Errorf("target config is not JSON: %w", err)
+	}
+	f := c.targetFields
+	if c.Text != nil {
+		if c.Text.Layers != 0 {
+			f.Layers = c.Text.Layers
+		}
+		if c.Text.Hidden != 0 {
+			f.Hidden = c.Text.Hidden
+		}
+		if c.Text.Vocab != 0 {
+			f.Vocab = c.Text.Vocab
+		}
+	}
+	if f.Layers <= 0 || f.Hidden <= 0 {
+		return Target{}, fmt.Errorf("target config has num_hidden_layers %d and hidden_size %d, want both above 0 (at the top level or in text_config)", f.Layers, f.Hidden)
+	}
+	name := f.Path
+	if name == "" {
+		name = f.Type
+	}
+	return Target{Name: name, Layers: f.Layers, HiddenSize: f.Hidden, VocabSize: f.Vocab}, nil
+}

@@ -1,0 +1,48 @@
+package format_test
+
+import (
+	"testing"
+
+	"hsx/format"
+)
+
+func TestParseTarget(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct {
+		in           string
+		want         format.Target
+		wantErrParts []string
+	}{
+		"flat": {
+			in:   `{"model_type":"llama","num_hidden_layers":5,"hidden_size":64,"vocab_size":512}`,
+			want: format.Target{Name: "llama", Layers: 5, HiddenSize: 64, VocabSize: 512},
+		},
+		"path names it": {
+			in:   `{"_name_or_path":"org/model","model_type":"llama","num_hidden_layers":5,"hidden_size":64}`,
+			want: format.Target{Name: "org/model", Layers: 5, HiddenSize: 64},
+		},
+		"text_config": {
+			in:   `{"model_type":"vl","text_config":{"num_hidden_layers":61,"hidden_size":7168,"vocab_size":163840}}`,
+			want: format.Target{Name: "vl", Layers: 61, HiddenSize: 7168, VocabSize: 163840},
+		},
+		"text_config wins": {
+			in:   `{"num_hidden_layers":27,"hidden_size":1152,"vocab_size":9,"text_config":{"num_hidden_layers":61,"hidden_size":7168}}`,
+			want: format.Target{Layers: 61, HiddenSize: 7168, VocabSize: 9},
+		},
+		"no sizes":        {in: `{"model_type":"llama"}`, wantErrParts: []string{"num_hidden_layers 0", "hidden_size 0", "text_config"}},
+		"negative layers": {in: `{"num_hidden_layers":-1,"hidden_size":64}`, wantErrParts: []string{"num_hidden_layers -1"}},
+		"wrong type":      {in: `{"num_hidden_layers":"5","hidden_size":64}`, wantErrParts: []string{"not JSON"}},
+		"cut":             {in: `{"num_hidden_layers":5,`, wantErrParts: []string{"not JSON"}},
+		"empty":           {in: ``, wantErrParts: []string{"not JSON"}},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got, err := format.ParseTarget([]byte(tc.in))
+			checkErr(t, err, tc.wantErrParts)
+			if got != tc.want {
+				t.Errorf("ParseTarget(%s): got %+v, want %+v", tc.in, got, tc.want)
+			}
+		})
+	}
+}
