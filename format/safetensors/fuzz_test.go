@@ -1,0 +1,71 @@
+package safetensors_test
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"hsx/format"
+	"hsx/format/safetensors"
+)
+
+func FuzzDecode(f *testing.F) {
+	f.Add(golden(f, "one_token.safetensors"))
+	f.Add([]byte("\x02\x00\x00\x00\x00\x00\x00\x00{}"))
+	f.Add(file(`{"__metadata__":{"format":"pt","n":[1,{"a":null}]},"x":{"dtype":"F16","shape":[1,2],"data_offsets":[0,4]}} `, 4))
+	f.Add(file(`{"b":{"dtype":"U8","shape":[3],"data_offsets":[1,4]},"e":{"dtype":"F8_E4M3","shape":[0],"data_offsets":[1,1]}}`, 4))
+	f.Add(file(one(`"F64"`, `[2305843009213693952]`, `[0,9223372036854775807]`), 8))
+	f.Add([]byte("\xff\xff\xff\xff\xff\xff\xff\x7f{"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		var got *safetensors.File
+		var err error
+		used := allocated(func() { got, err = safetensors.Decode(data) })
+		if bound := allocationBound(data); used > bound {
+			t.Errorf("Decode of %d bytes: allocated %d bytes, want at most %d", len(data), used, bound)
+		}
+		if err != nil {
+			checkError(t, err, data)
+			return
+		}
+		if !safetensors.IsFile(data, int64(len(data))) {
+			t.Errorf("IsFile: got false for a file that Decode takes")
+		}
+		total := 0
+		for _, x := range tensors(got.Record) {
+			if err := x.Check(); err != nil {
+				t.Fatalf("Check: %v", err)
+			}
+			total += len(x.Data)
+		}
+		if total > len(data) {
+			t.Fatalf("Decode of %d bytes: got tensors of %d bytes", len(data), total)
+		}
+		again, err := safetensors.Decode(encode(t, tensors(got.Record), got.Metadata))
+		if err != nil {
+			t.Fatalf("Decode of the re-encoded file: %v", err)
+		}
+		for _, x := range tensors(got.Record) {
+			if diff := cmp.Diff(again.Record.Tensor(x.Name), x, byBytes()); diff != "" {
+				t.Errorf("re-encoded %q: got - want +\n%s", x.Name, diff)
+			}
+		}
+		if len(again.Record.Fields) != len(got.Record.Fields) || len(again.Metadata) != len(got.Metadata) {
+			t.Errorf("re-encoded: got %q and %q, want %q and %q", again.Record.Keys(), again.Metadata, got.Record.Keys(), got.Metadata)
+		}
+	})
+}
+
+func checkError(t *testing.T, err error, data []byte) {
+	t.Helper()
+	var de *format.DecodeError
+	if !errors.As(err, &de) {
+		t.Fatalf("Decode: got a %T, want a *format.DecodeError: %v", err, err)
+	}
+	if de.Kind != format.ErrCorrupt && de.Kind != format.ErrUnsupported && de.Kind != format.ErrLimit {
+		t.Errorf("Decode: got kind %v, want one of the three", de.Kind)
+	}
+	if de.Offset < -1 || de.Offset > int64(len(data)) {
+		t.Errorf("Decode of %d bytes: got offset %d", len(data), de.Offset)
+	}
+}
