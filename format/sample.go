@@ -106,6 +106,11 @@ type Sample struct {
 	Tokens   []int32 // [T]
 	LossMask []byte  // nil, or [T]
 	Hidden   []Hidden
+
+	// Intact, if not nil, reports whether the states that were read up to now are what
+	// the dump held: its file may be written to meanwhile. Who copies the states asks
+	// after it did.
+	Intact func() error
 }
 
 // Layout is the layout of this one sample.

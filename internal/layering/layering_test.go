@@ -1,0 +1,79 @@
+// Package layering holds the rule of which package may import which. It has this
+// test and no code: a new package, or a new direction, is entered here by somebody.
+// Imports of tests are free.
+package layering_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func TestImports(t *testing.T) {
+	t.Parallel()
+	const codecs = "format format/npy format/safetensors format/torch format/hfdata format/sglang format/producer "
+	allowed := map[string]string{ // package → what it may import of the module
+		"format":              "",
+		"format/npy":          "format",
+		"format/safetensors":  "format",
+		"format/torch":        "format",
+		"format/hfdata":       "format internal/arrowmsg",
+		"format/sglang":       "format",
+		"format/producer":     "format",
+		"internal/arrowmsg":   "",
+		"internal/atomicfile": "",
+		"internal/mapped":     "",
+		"internal/layering":   "",
+		"internal/hsxtest":    "format internal/atomicfile", // for tests: no package may import it
+		"capture":             codecs + "internal/mapped",
+		"capture/flight":      "format capture",
+		"shard":               "format internal/arrowmsg internal/atomicfile internal/mapped",
+		"validate":            "format shard",
+		"bench":               "",
+		"cmd/hsx":             codecs + "capture capture/flight shard validate bench internal/atomicfile internal/mapped",
+	}
+	owners := map[string]string{ // dependency that must not spread → the packages that may import it
+		"github.com/apache/arrow":        "shard capture/flight",
+		"google.golang.org/grpc":         "capture/flight",
+		"github.com/sbinet/npyio":        "format/npy",
+		"github.com/zeebo/xxh3":          "shard",
+		"github.com/spf13/cobra":         "cmd/hsx",
+		"github.com/schollz/progressbar": "cmd/hsx",
+	}
+	cmd := exec.Command("go", "list", "-json=ImportPath,Imports", "hsx/...")
+	cmd.Stderr = os.Stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("go list: %v", err)
+	}
+	for dec := json.NewDecoder(bytes.NewReader(out)); dec.More(); {
+		var p struct {
+			ImportPath string
+			Imports    []string
+		}
+		if err := dec.Decode(&p); err != nil {
+			t.Fatalf("read go list: %v", err)
+		}
+		name := strings.TrimPrefix(p.ImportPath, "hsx/")
+		own, known := allowed[name]
+		if !known {
+			t.Errorf("package %s is not in the table, want an entry that says what it may import", name)
+		}
+		for _, imp := range p.Imports {
+			if of, ours := strings.CutPrefix(imp, "hsx/"); ours && !slices.Contains(strings.Fields(own), of) {
+				t.Errorf("%s imports %s, want only %q of the module", name, of, own)
+			} else if name == "format" && strings.Contains(imp, ".") {
+				t.Errorf("format imports %s, want the standard library alone", imp)
+			}
+			for dep, may := range owners {
+				if strings.HasPrefix(imp, dep) && !slices.Contains(strings.Fields(may), name) {
+					t.Errorf("%s imports %s, want it only in %s", name, imp, may)
+				}
+			}
+		}
+	}
+}
