@@ -1,0 +1,204 @@
+package shard
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+
+	"hsx/format"
+	"hsx/internal/atomicfile"
+	"hsx/internal/mapped"
+)
+
+// committer owns the files of a dataset while a writer is open: it puts batches into
+// the current shard and commits shards.
+type committer struct {
+	opt      Options
+	dir      string
+	manifest *Manifest
+	inputs   *journal
+	rejected *journal
+	cur      *openShard
+	fresh    bool // there is no manifest yet
+	single   *batch
+}
+
+func (c *committer) do(t task) error {
+	switch {
+	case t.batch != nil:
+		return c.writeBatch(t.batch)
+	case t.sample != nil:
+		return c.writeSample(t.sample)
+	}
+	return c.commit()
+}
+
+// writeBatch adds gathered samples to the current shard.
+func (c *committer) writeBatch(b *batch) error {
+	if b.rowsInBatch > 0 {
+		if err := c.room(b.layout, b.stateBytes, b.producer, b.shifted); err != nil {
+			return err
+		}
+		if err := c.cur.write(b); err != nil {
+			return err
+		}
+	}
+	return c.note(b)
+}
+
+// writeSample adds a sample that is a batch of its own, straight from its memory.
+// When that faults, the shard is as it was before.
+func (c *committer) writeSample(s *format.Sample) error {
+	size := int64(0)
+	for _, h := range s.Hidden {
+		size += h.Rows.Bytes()
+	}
+	if err := c.room(s.Layout(), size, s.Producer, s.Shifted); err != nil {
+		return err
+	}
+	if c.single == nil {
+		c.single = newBatch(0)
+	}
+	c.single.reset()
+	c.single.layout = s.Layout()
+	c.single.addSmall(s, [digestSize]byte{}) // the digest follows when the states are written
+	before := c.cur.mark()
+	err := mapped.Guard(func() error { return c.cur.stream(c.single, s) })
+	switch {
+	case errors.Is(err, mapped.ErrFault):
+		return c.takeBack(before, err)
+	case err != nil:
+		return err
+	}
+	return c.note(c.single)
+}
+
+// takeBack makes the shard what it was before a sample that faulted, and returns the
+// fault. Another error says that the shard is beyond use, which concerns all samples.
+func (c *committer) takeBack(before mark, fault error) error {
+	if before.rows > 0 {
+		if err := c.cur.rollback(before); err != nil {
+			return err
+		}
+		return fault
+	}
+	// The schema was on its way too: begin the shard again.
+	s := c.cur
+	c.cur = nil
+	if err := s.file.Discard(); err != nil {
+		return err
+	}
+	return fault
+}
+
+// room makes the current shard one that a batch of the given bytes fits into.
+func (c *committer) room(l format.Layout, bytes int64, producer string, shifted bool) error {
+	if c.cur != nil && c.cur.out.n+bytes > c.opt.ShardBytes {
+		if err := c.commit(); err != nil {
+			return err
+		}
+	}
+	if c.cur != nil {
+		return nil
+	}
+	var err error
+	c.cur, err = createShard(c.opt.fs, filepath.Join(c.dir, shardsDir), shardName(len(c.manifest.Shards)), l)
+	if err != nil {
+		return err
+	}
+	c.cur.layout, c.cur.producer, c.cur.shifted = l, producer, shifted
+	return nil
+}
+
+// note puts a written batch's inputs and refusals on the lists of the next commit.
+func (c *committer) note(b *batch) error {
+	for _, e := range b.entries {
+		if err := c.inputs.add(e); err != nil {
+			return err
+		}
+	}
+	for _, r := range b.rejects {
+		if err := c.rejected.add(r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// commit makes the current shard and the pending lines durable, in the order that
+// doc.go lays down: a manifest never lists what a power loss can take.
+func (c *committer) commit() error {
+	if c.cur == nil && c.inputs.added+c.rejected.added == 0 && !c.fresh {
+		return nil
+	}
+	m := *c.manifest
+	if c.cur != nil {
+		if len(m.Shards) == 0 { // the first shard says what the dataset holds
+			m.setLayout(c.cur.layout)
+			m.Producer, m.Shifted = c.cur.producer, c.cur.shifted
+		}
+		info, err := c.cur.finish(m.States)
+		if err != nil {
+			return err
+		}
+		c.cur = nil
+		m.Shards = append(m.Shards, info)
+		m.Rows += info.Rows
+		m.Tokens += info.Tokens
+	}
+	var err error
+	if m.Inputs, err = c.inputs.write(c.opt.fs, c.dir); err != nil {
+		return err
+	}
+	if m.Rejected, err = c.rejected.write(c.opt.fs, c.dir); err != nil {
+		return err
+	}
+	data, err := m.encode()
+	if err != nil {
+		return fmt.Errorf("encode %s: %w", manifestName, err)
+	}
+	if err := atomicfile.Write(c.opt.fs, filepath.Join(c.dir, manifestName), data); err != nil {
+		return err
+	}
+	c.manifest, c.fresh = &m, false
+	if c.opt.Committed != nil {
+		c.opt.Committed(m.Rows)
+	}
+	return nil
+}
+
+// abandon removes the shard that no commit completed.
+func (c *committer) abandon() {
+	if c.cur != nil {
+		_ = c.cur.file.Discard() // the next writer removes what is left
+		c.cur = nil
+	}
+}
+
+// removeUnlisted removes what a killed writer left: unfinished files, and shards
+// that were complete before a manifest could list them.
+func removeUnlisted(fs atomicfile.FS, dir string, m *Manifest) error {
+	listed := map[string]bool{}
+	for _, s := range m.Shards {
+		listed[s.Name] = true
+	}
+	entries, err := os.ReadDir(filepath.Join(dir, shardsDir))
+	if err != nil {
+		return err
+	}
+	ours := regexp.MustCompile(`^[0-9]{6,}\.arrow(\.tmp)?$`)
+	for _, e := range entries {
+		if ours.MatchString(e.Name()) && !listed[e.Name()] {
+			if err := fs.Remove(filepath.Join(dir, shardsDir, e.Name())); err != nil {
+				return err
+			}
+		}
+	}
+	err = fs.Remove(filepath.Join(dir, manifestName+atomicfile.TempSuffix))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,188 @@
+package shard
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"slices"
+
+	"hsx/format"
+	"hsx/internal/mapped"
+)
+
+// Dataset is a committed state of a dataset directory, open for reading. Writers do
+// not disturb it: it goes on seeing the manifest that it read.
+type Dataset struct {
+	dir      string
+	manifest *Manifest
+}
+
+// Open reads the manifest of a dataset and nothing that it does not list. The error
+// wraps ErrNotDataset when there is none, and is a *CorruptError when it is damaged.
+func Open(dir string) (*Dataset, error) {
+	m, err := readManifest(dir)
+	if err != nil {
+		return nil, err
+	}
+	return &Dataset{dir: dir, manifest: m}, nil
+}
+
+// Manifest is what the dataset says of itself. It must not be changed.
+func (d *Dataset) Manifest() *Manifest { return d.manifest }
+
+// Samples yields every sample in the order in which it was put, checked against its
+// shard's index hash and its own digest. A damaged row or shard yields a
+// *CorruptError in its place, and the rest goes on.
+//
+// A sample's memory is mapped: it is valid until the next one is asked for, and
+// should be read under Guard when the files may shrink meanwhile.
+func (d *Dataset) Samples(ctx context.Context) iter.Seq2[*format.Sample, error] {
+	return func(yield func(*format.Sample, error) bool) {
+		for i := range d.manifest.Shards {
+			if !d.shardSamples(ctx, i, yield) {
+				return
+			}
+		}
+	}
+}
+
+func (d *Dataset) shardSamples(ctx context.Context, i int, yield func(*format.Sample, error) bool) (more bool) {
+	s, err := d.Shard(i)
+	if err != nil {
+		return yield(nil, err)
+	}
+	defer func() {
+		if err := s.Close(); err != nil && more {
+			more = yield(nil, err)
+		}
+	}()
+	for row := range s.Rows() {
+		if err := ctx.Err(); err != nil {
+			yield(nil, err)
+			return false
+		}
+		if !yield(s.Sample(row)) {
+			return false
+		}
+	}
+	return true
+}
+
+// Shard is one shard, open for reading its rows in any order. Its methods but Close
+// can be called by several goroutines.
+type Shard struct {
+	file    string // for errors
+	r       *reader
+	batches []*rows
+	first   []int // the row that each batch begins with
+	n       int
+}
+
+// Head is a row without its states.
+type Head struct {
+	ID, Source string
+	Tokens     []int32
+	LossMask   []byte // nil when the row has none
+	Digest     Digest // of ids and states: equal digests are the same capture of the same tokens
+}
+
+// Shard opens shard i of the manifest and checks all of it but the states, which
+// Sample checks row by row. The error is a *CorruptError.
+func (d *Dataset) Shard(i int) (*Shard, error) {
+	info := d.manifest.Shards[i]
+	s := &Shard{file: shardsDir + "/" + info.Name}
+	r, err := openShardFile(d.dir, info, d.manifest.Layout())
+	if err != nil {
+		return nil, s.corrupt(-1, "", err)
+	}
+	s.r = r
+	if err := s.load(d.manifest); err != nil {
+		_ = r.close() // the damage is what counts
+		return nil, s.corrupt(-1, "", err)
+	}
+	return s, nil
+}
+
+func (s *Shard) load(m *Manifest) error {
+	if err := s.r.checkIndex(); err != nil {
+		return err
+	}
+	for k := range s.r.batch {
+		b, err := s.r.decode(k)
+		if err != nil {
+			return err
+		}
+		b.producer, b.shifted = m.Producer, m.Shifted
+		s.batches, s.first = append(s.batches, b), append(s.first, s.n)
+		s.n += b.n
+	}
+	return nil
+}
+
+func (s *Shard) corrupt(row int, id string, err error) error {
+	return &CorruptError{File: s.file, Row: row, ID: id, Err: err}
+}
+
+// Rows is the number of rows.
+func (s *Shard) Rows() int { return s.n }
+
+// find is the batch of a row, and the row's place in it.
+func (s *Shard) find(row int) (*rows, int) {
+	k, exact := slices.BinarySearch(s.first, row)
+	if !exact {
+		k--
+	}
+	return s.batches[k], row - s.first[k]
+}
+
+// Head is row i without its states, in memory of its own.
+func (s *Shard) Head(row int) (Head, error) {
+	b, i := s.find(row)
+	h, err := b.head(i)
+	if err != nil {
+		return Head{}, s.corrupt(row, h.ID, err)
+	}
+	return h, nil
+}
+
+// Sample is row i, checked against its digest. Its states and mask alias the map
+// until Close; read them under Guard when the files may shrink meanwhile. The
+// error is a *CorruptError.
+func (s *Shard) Sample(row int) (*format.Sample, error) {
+	b, i := s.find(row)
+	out, err := b.sample(i)
+	if err != nil {
+		id := ""
+		if out != nil {
+			id = out.ID
+		}
+		return nil, s.corrupt(row, id, err)
+	}
+	return out, nil
+}
+
+// Close unmaps the shard: what aliases it must not be used after.
+func (s *Shard) Close() error {
+	if err := s.r.close(); err != nil {
+		return s.corrupt(-1, "", err)
+	}
+	return nil
+}
+
+// IsCorrupt reports whether err is damage in the data, as opposed to a failure to
+// look at it.
+func IsCorrupt(err error) bool {
+	var c *CorruptError
+	return errors.As(err, &c)
+}
+
+// Guard runs fn, which reads samples, and returns a *CorruptError if a file that they
+// lie in shrank meanwhile or its disk failed; without it the process would end. fn
+// must keep its own data consistent when it is left at any read.
+func Guard(fn func() error) error {
+	err := mapped.Guard(fn)
+	if errors.Is(err, mapped.ErrFault) && !IsCorrupt(err) {
+		return corrupt(shardsDir, "%w", err)
+	}
+	return err
+}

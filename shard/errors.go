@@ -1,0 +1,52 @@
+package shard
+
+import (
+	"errors"
+	"fmt"
+
+	"hsx/format"
+)
+
+// What a caller may branch on.
+var (
+	// ErrNotDataset means the directory holds no manifest.
+	ErrNotDataset = errors.New("not a dataset")
+	// ErrVersion means a newer hsx wrote the dataset in a format this one cannot read.
+	ErrVersion = errors.New("newer format version")
+	// ErrLocked means another process is writing to the dataset.
+	ErrLocked = errors.New("locked by another writer")
+	// ErrMismatch means the dataset holds something else than the caller wants to add.
+	ErrMismatch = errors.New("dataset differs")
+)
+
+// CorruptError is damage in a dataset: what is not as it was written, and where.
+type CorruptError struct {
+	File string // relative to the dataset
+	Row  int    // in the shard, -1 when the damage has no row
+	ID   string // of the row's sample, when it could be read
+	Err  error
+}
+
+func (e *CorruptError) Error() string {
+	switch {
+	case e.Row >= 0 && e.ID != "":
+		return fmt.Sprintf("%s: row %d (%s): %v", e.File, e.Row, e.ID, e.Err)
+	case e.Row >= 0:
+		return fmt.Sprintf("%s: row %d: %v", e.File, e.Row, e.Err)
+	}
+	return e.File + ": " + e.Err.Error()
+}
+
+func (e *CorruptError) Unwrap() error { return e.Err }
+
+func corrupt(file string, format string, args ...any) *CorruptError {
+	return &CorruptError{File: file, Row: -1, Err: fmt.Errorf(format, args...)}
+}
+
+// refusal is an error that concerns one sample alone: it is format.ErrRefused, and
+// says only why.
+type refusal struct{ error }
+
+func (r refusal) Unwrap() []error { return []error{format.ErrRefused, r.error} }
+
+func refuse(f string, args ...any) error { return refusal{fmt.Errorf(f, args...)} }

@@ -1,0 +1,267 @@
+package shard
+
+import (
+	"bytes"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/zeebo/xxh3"
+
+	"hsx/format"
+)
+
+// The files of a dataset, relative to its directory.
+const (
+	manifestName = "manifest.json"
+	shardsDir    = "shards"
+	inputsName   = "inputs.jsonl"
+	rejectedName = "rejected.jsonl"
+	lockName     = "lock"
+)
+
+// Version is the dataset format that this package writes, and the newest it reads.
+const Version = 1
+
+const digestSize = 16
+
+// Digest is an XXH3-128 in its canonical (big-endian) byte order.
+type Digest [digestSize]byte
+
+// MarshalText writes 32 hexadecimal digits.
+func (d Digest) MarshalText() ([]byte, error) { return hex.AppendEncode(nil, d[:]), nil }
+
+// UnmarshalText reads 32 hexadecimal digits.
+func (d *Digest) UnmarshalText(b []byte) error {
+	if len(b) == 2*digestSize { // hex.Decode panics when there are more
+		if _, err := hex.Decode(d[:], b); err == nil {
+			return nil
+		}
+	}
+	return fmt.Errorf("digest %q is not %d hexadecimal digits", b, 2*digestSize)
+}
+
+// String is the hexadecimal form, as xxhsum -H2 prints it.
+func (d Digest) String() string { return hex.EncodeToString(d[:]) }
+
+// About is what is known of all samples together, beyond their layout.
+type About struct {
+	Target     format.Target     `json:"target"`                // zero fields are unknown
+	Producer   string            `json:"producer,omitempty"`    // "" in an empty dataset
+	Shifted    bool              `json:"shifted,omitempty"`     // ids and mask are one to the left of the states
+	Convention format.Convention `json:"convention"`            // in which the producer's list was given
+	LayersFrom string            `json:"layers_from,omitempty"` // who said the layers: a flag, or a file beside the dump
+}
+
+// Manifest is the content of manifest.json. It grows with shards, never with samples.
+type Manifest struct {
+	Format    string `json:"format"` // "hsx"
+	Version   int    `json:"version"`
+	WrittenBy string `json:"written_by"`
+	About
+	HiddenSize int         `json:"hidden_size"`
+	States     []stateJSON `json:"states"`
+	Rows       int64       `json:"rows"`
+	Tokens     int64       `json:"tokens"`
+	Inputs     Lines       `json:"inputs"`
+	Rejected   Lines       `json:"rejected"`
+	Shards     []Info      `json:"shards"`
+}
+
+// stateJSON is a format.State as the manifest writes it.
+type stateJSON struct {
+	Column string       `json:"column"`
+	Layer  *int         `json:"layer"` // null: unknown, or the final
+	Block  *int         `json:"block,omitempty"`
+	Norm   *format.Norm `json:"norm,omitempty"`
+	DType  format.DType `json:"dtype"`
+}
+
+// Lines is the part of a .jsonl file that belongs to the dataset.
+type Lines struct {
+	Lines int64  `json:"lines"`
+	Bytes int64  `json:"bytes"`
+	XXH3  Digest `json:"xxh3"`
+}
+
+// Info is one shard.
+type Info struct {
+	Name         string        `json:"name"`
+	Bytes        int64         `json:"bytes"`
+	Rows         int64         `json:"rows"`
+	Tokens       int64         `json:"tokens"`
+	LargestBatch int64         `json:"largest_batch"` // bytes of the longest record batch
+	XXH3         Digest        `json:"xxh3"`          // of the file
+	Head         Digest        `json:"head"`          // of the metadata of its Arrow messages, in file order
+	Index        Digest        `json:"index"`         // of the columns that are not states, see hashIndex
+	Fingerprint  []Fingerprint `json:"fingerprint"`   // one per state, in their order
+}
+
+// Layout is the layout of every sample.
+func (m *Manifest) Layout() format.Layout {
+	l := format.Layout{HiddenSize: m.HiddenSize}
+	for _, s := range m.States {
+		l.States = append(l.States, s.state())
+	}
+	return l
+}
+
+func (m *Manifest) setLayout(l format.Layout) {
+	m.HiddenSize, m.States = l.HiddenSize, []stateJSON{}
+	for _, s := range l.States {
+		j := stateJSON{Column: s.Column(), DType: s.DType}
+		switch s.Role {
+		case format.RoleLayer:
+			k := int(s.Layer)
+			j.Layer = &k
+		case format.RoleBlock:
+			j.Block = &s.Block
+		case format.RoleFinal:
+			j.Norm = &s.Norm
+		}
+		m.States = append(m.States, j)
+	}
+}
+
+func (j stateJSON) state() format.State {
+	s := format.State{DType: j.DType}
+	switch {
+	case j.Norm != nil:
+		s.Role, s.Norm = format.RoleFinal, *j.Norm
+	case j.Block != nil:
+		s.Role, s.Block = format.RoleBlock, *j.Block
+	case j.Layer != nil:
+		s.Layer = format.Layer(*j.Layer)
+	}
+	return s
+}
+
+// The manifest's last member is the XXH3-128 of all bytes before it, so that no
+// flipped bit in a layer number or a norm state can pass for the truth.
+const sealKey = ",\n  \"xxh3\": \""
+
+func (m *Manifest) encode() ([]byte, error) {
+	b, err := json.MarshalIndent(m, "", "  ")
+	if err != nil {
+		return nil, err
+	}
+	body := bytes.TrimSuffix(b, []byte("\n}"))
+	sum := Digest(xxh3.Hash128(body).Bytes())
+	return append(body, sealKey+sum.String()+"\"\n}\n"...), nil
+}
+
+// decodeManifest reads what encode wrote and nothing else. A newer version is told
+// apart first, since it may be sealed in another way.
+func decodeManifest(data []byte) (*Manifest, error) {
+	var head struct {
+		Format  string `json:"format"`
+		Version int    `json:"version"`
+	}
+	if err := json.Unmarshal(data, &head); err != nil {
+		return nil, corrupt(manifestName, "not a JSON document: %w", err)
+	}
+	if head.Format == "hsx" && head.Version > Version {
+		return nil, fmt.Errorf("%s has format version %d, this hsx reads up to %d: %w", manifestName, head.Version, Version, ErrVersion)
+	}
+	end := bytes.LastIndex(data, []byte(sealKey))
+	if end < 0 {
+		return nil, corrupt(manifestName, "has no seal (a last member \"xxh3\")")
+	}
+	sum := Digest(xxh3.Hash128(data[:end]).Bytes())
+	if want := sealKey + sum.String() + "\"\n}\n"; string(data[end:]) != want {
+		return nil, corrupt(manifestName, "its bytes have XXH3 %s, its seal says otherwise: it was changed after it was written", sum)
+	}
+	m := &Manifest{}
+	if err := json.Unmarshal(data, m); err != nil {
+		return nil, corrupt(manifestName, "%w", err)
+	}
+	if err := m.check(); err != nil {
+		return nil, corrupt(manifestName, "%w", err)
+	}
+	return m, nil
+}
+
+// check holds what a sealed manifest can still get wrong when a program other than
+// hsx wrote it.
+func (m *Manifest) check() error {
+	if m.Format != "hsx" || m.Version < 1 {
+		return fmt.Errorf("format is %q version %d, want \"hsx\" version 1 to %d", m.Format, m.Version, Version)
+	}
+	if (m.HiddenSize <= 0 || len(m.States) == 0) && len(m.Shards) > 0 {
+		return errors.New("shards are listed without states")
+	}
+	for i, s := range m.States {
+		if st := s.state(); st.Column() != s.Column || !st.DType.IsState() {
+			return fmt.Errorf("state %d names the column %q, its members say %q of type %s", i, s.Column, st.Column(), s.DType)
+		}
+	}
+	var rows, tokens int64
+	for i, s := range m.Shards {
+		if s.Name != shardName(i) {
+			return fmt.Errorf("shard %d is named %q, want %q", i, s.Name, shardName(i))
+		}
+		if s.Bytes <= 0 || s.Rows <= 0 || s.Tokens < s.Rows || len(s.Fingerprint) != len(m.States) {
+			return fmt.Errorf("shard %q has %d bytes, %d rows, %d tokens and %d fingerprints", s.Name, s.Bytes, s.Rows, s.Tokens, len(s.Fingerprint))
+		}
+		rows += s.Rows
+		tokens += s.Tokens
+	}
+	if rows != m.Rows || tokens != m.Tokens || m.Inputs.Bytes < 0 || m.Rejected.Bytes < 0 {
+		return fmt.Errorf("totals are %d rows and %d tokens, the shards have %d and %d", m.Rows, m.Tokens, rows, tokens)
+	}
+	return nil
+}
+
+func shardName(i int) string { return fmt.Sprintf("%06d.arrow", i) }
+
+// readManifest reads the manifest of a directory. The error wraps ErrNotDataset when
+// there is none.
+func readManifest(dir string) (*Manifest, error) {
+	data, err := os.ReadFile(filepath.Join(dir, manifestName))
+	if errors.Is(err, os.ErrNotExist) {
+		if _, err := os.Stat(dir); err != nil {
+			return nil, err
+		}
+		return nil, fmt.Errorf("%s has no %s: %w", dir, manifestName, ErrNotDataset)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return decodeManifest(data)
+}
+
+// complete takes over what t knows of the target and a does not.
+func (a *About) complete(t format.Target) {
+	if a.Target.Name == "" {
+		a.Target.Name = t.Name
+	}
+	for _, f := range []struct {
+		have  *int
+		known int
+	}{{&a.Target.Layers, t.Layers}, {&a.Target.HiddenSize, t.HiddenSize}, {&a.Target.VocabSize, t.VocabSize}} {
+		if *f.have == 0 {
+			*f.have = f.known
+		}
+	}
+}
+
+// agree reports, as the second half of a sentence about the dataset, what a
+// contradicts in have. What either side does not know agrees with everything.
+func (a *About) agree(have *About) error {
+	for _, f := range []struct {
+		what      string
+		want, got int
+	}{
+		{"layers", a.Target.Layers, have.Target.Layers},
+		{"hidden size", a.Target.HiddenSize, have.Target.HiddenSize},
+		{"vocabulary", a.Target.VocabSize, have.Target.VocabSize},
+	} {
+		if f.want != 0 && f.got != 0 && f.want != f.got {
+			return fmt.Errorf("was made for a target with %s %d, not %d", f.what, f.got, f.want)
+		}
+	}
+	return nil
+}

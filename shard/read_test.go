@@ -1,0 +1,94 @@
+package shard_test
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"runtime"
+	"testing"
+
+	"hsx/format"
+	"hsx/internal/hsxtest"
+	"hsx/shard"
+)
+
+// wide makes samples of n tokens whose states, three of 7168 bf16, are views of one
+// block that all of them share.
+func wide(samples, n int) []*format.Sample {
+	const hidden = 7168
+	block := make([]byte, 3*2*hidden*n)
+	for i := 0; i < len(block); i += 61 {
+		block[i] = byte(i)
+	}
+	out := make([]*format.Sample, samples)
+	for i := range out {
+		s := hsxtest.Sample(hsxtest.Spec{DType: format.BFloat16, Layers: field()}, i, n)
+		for k := range s.Hidden {
+			s.Hidden[k].Rows = format.Rows{DType: format.BFloat16, N: n, Width: hidden, Stride: 3 * 2 * hidden, Data: block[k*2*hidden:]}
+		}
+		out[i] = s
+	}
+	return out
+}
+
+// A batch is read where it lies. Not parallel: it counts what the process allocates.
+func TestReadAllocates(t *testing.T) {
+	const samples, n = 10, 156 // 64 MiB
+	dir := filepath.Join(t.TempDir(), "ds")
+	want := wide(samples, n)
+	write(t, dir, shard.Options{}, want...)
+	ds := open(t, dir)
+	if got := ds.Manifest().Shards; len(got) != 1 || got[0].LargestBatch < 63<<20 {
+		t.Fatalf("dataset has %d shards with a largest batch of %d bytes, want one batch of 64 MiB", len(got), got[0].LargestBatch)
+	}
+	for name, read := range map[string]func() error{
+		"Verify": func() error {
+			return ds.Verify(context.Background(), func(c *shard.CorruptError) { t.Error(c) }, nil)
+		},
+		"Samples": func() error {
+			rows := 0
+			for s, err := range ds.Samples(context.Background()) {
+				if err != nil {
+					return err
+				}
+				rows += len(s.Tokens)
+			}
+			if rows != samples*n {
+				return fmt.Errorf("read %d tokens, want %d", rows, samples*n)
+			}
+			return nil
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			err := read()
+			runtime.ReadMemStats(&after)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := after.TotalAlloc - before.TotalAlloc; got > 1<<20 {
+				t.Errorf("reading 64 MiB allocated %d bytes, want at most 1 MiB", got)
+			}
+		})
+	}
+	compare(t, ds, want)
+}
+
+func BenchmarkSamples(b *testing.B) {
+	const samples, n = 10, 156
+	b.Run("bf16-10x3x156x7168", func(b *testing.B) {
+		dir := filepath.Join(b.TempDir(), "ds")
+		write(b, dir, shard.Options{}, wide(samples, n)...)
+		ds := open(b, dir)
+		b.SetBytes(samples * n * 3 * 7168 * 2)
+		b.ReportAllocs()
+		for b.Loop() {
+			for _, err := range ds.Samples(context.Background()) {
+				if err != nil {
+					b.Fatal(err)
+				}
+			}
+		}
+	})
+}

@@ -1,0 +1,349 @@
+package shard
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"path/filepath"
+
+	"github.com/apache/arrow/go/v15/arrow/ipc"
+	"github.com/zeebo/xxh3"
+
+	"hsx/format"
+	"hsx/internal/arrowmsg"
+	"hsx/internal/mapped"
+)
+
+// reader reads one listed shard from mapped memory.
+type reader struct {
+	info   Info
+	layout format.Layout
+	file   *mapped.File
+	batch  []arrowmsg.Message
+}
+
+// magicBytes is the length of the magic at the start of an Arrow file, with padding.
+const magicBytes = 8
+
+// messagePrefix is the bytes before a message's metadata: a mark and the length.
+const messagePrefix = 8
+
+// openShardFile maps a shard and finds its messages. Of their bodies nothing is
+// trusted yet.
+func openShardFile(dir string, info Info, layout format.Layout) (*reader, error) {
+	f, err := mapped.Open(filepath.Join(dir, shardsDir, info.Name))
+	if err != nil {
+		return nil, err
+	}
+	r := &reader{info: info, layout: layout, file: f}
+	if err := mapped.Guard(r.scan); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return r, nil
+}
+
+func (r *reader) close() error { return r.file.Close() }
+
+// scan walks the messages of an Arrow IPC file: magic, schema, record batches, and a
+// footer, which repeats where they are and is not needed. It compares their metadata
+// with the manifest.
+func (r *reader) scan() error {
+	data := r.file.Bytes()
+	if int64(len(data)) != r.info.Bytes {
+		return fmt.Errorf("file has %d bytes, the manifest calls for %d", len(data), r.info.Bytes)
+	}
+	const magic = "ARROW1"
+	if len(data) < magicBytes+len(magic)+4 || !bytes.HasPrefix(data, []byte(magic)) || !bytes.HasSuffix(data, []byte(magic)) {
+		return fmt.Errorf("file does not begin and end with %s", magic)
+	}
+	tail := len(data) - len(magic) - 4
+	footer := int64(tail) - int64(binary.LittleEndian.Uint32(data[tail:]))
+	var head xxh3.Hasher
+	for pos := magicBytes; int64(pos) < footer; {
+		m, err := arrowmsg.Read(data[:footer], pos)
+		if err != nil {
+			return err
+		}
+		if m.Kind == arrowmsg.End {
+			break
+		}
+		_, _ = head.Write(m.Meta.Bytes) // never fails
+		r.batch = append(r.batch, m)
+		pos = m.Next
+	}
+	if sum := Digest(head.Sum128().Bytes()); len(r.batch) == 0 || sum != r.info.Head {
+		return fmt.Errorf("arrow metadata is not as it was written (head %s, the manifest calls for %s)", sum, r.info.Head)
+	}
+	first := r.batch[0]
+	r.batch = r.batch[1:]
+	return r.checkSchema(data[magicBytes:first.Next])
+}
+
+// checkSchema compares the schema message with the dataset's layout. The Arrow
+// library allocates whatever damaged metadata asks for, so it must not see a schema
+// before its hash was compared. It gets a copy: a fault of the map is for our Guard.
+func (r *reader) checkSchema(message []byte) error {
+	const most = math.MaxInt32 / 4 // the bytes of a state still fit an int
+	if r.layout.HiddenSize > most {
+		return fmt.Errorf("hidden size is %d, want at most %d", r.layout.HiddenSize, most)
+	}
+	rd, err := ipc.NewReader(bytes.NewReader(bytes.Clone(message)))
+	if err != nil {
+		return err
+	}
+	defer rd.Release()
+	return checkSchema(rd.Schema(), r.layout)
+}
+
+// column is one column of a record batch that is made of lists. Row i is the items
+// from offset i up to offset i+1. Only the sizes of its buffers were checked.
+type column struct {
+	name    string
+	size    int    // of an item: a character, a token, a state of one token
+	valid   []byte // one bit a row; nil when no row is null
+	offsets []byte // int32, one more than rows
+	values  []byte // whole items
+}
+
+// row is the bytes of row i, nil when it is null.
+func (c *column) row(i int) ([]byte, error) {
+	if c.valid != nil && c.valid[i/8]>>(i%8)&1 == 0 {
+		return nil, nil
+	}
+	start := int(int32(binary.LittleEndian.Uint32(c.offsets[4*i:])))
+	end := int(int32(binary.LittleEndian.Uint32(c.offsets[4*i+4:])))
+	if items := len(c.values) / c.size; start < 0 || end < start || end > items {
+		return nil, fmt.Errorf("column %s goes from %d to %d of %d values", c.name, start, end, items)
+	}
+	return c.values[start*c.size : end*c.size : end*c.size], nil
+}
+
+// cursor takes the nodes and buffers of a record batch in their order: that of the
+// columns, each before its children. The first error stays.
+type cursor struct {
+	batch        arrowmsg.Batch
+	node, buffer int
+	err          error
+}
+
+func (c *cursor) takeNode() (length, nulls int64) {
+	length, nulls = c.batch.Node(c.node)
+	c.node++
+	return length, nulls
+}
+
+func (c *cursor) takeBuffer(name string) []byte {
+	s, err := c.batch.Buffer(c.buffer)
+	c.buffer++
+	if err != nil {
+		c.refuse("column %s: %w", name, err)
+	}
+	return s.Bytes
+}
+
+func (c *cursor) refuse(msg string, args ...any) {
+	if c.err == nil {
+		c.err = fmt.Errorf(msg, args...)
+	}
+}
+
+// column takes a column of lists whose items have the given size and lie the given
+// number of arrays deeper: none for text, one for a list of numbers, two for a list
+// of rows of numbers.
+func (c *cursor) column(name string, size, depth int) column {
+	rows, nulls := c.takeNode()
+	col := column{name: name, size: size, valid: c.takeBuffer(name), offsets: c.takeBuffer(name)}
+	items := int64(-1)
+	for range depth {
+		n, childNulls := c.takeNode()
+		if items < 0 {
+			items = n
+		}
+		if c.takeBuffer(name); childNulls != 0 {
+			c.refuse("column %s has %d nulls among its values, want none", name, childNulls)
+		}
+	}
+	col.values = c.takeBuffer(name)
+	held := int64(len(col.values) / size)
+	if depth == 0 {
+		items = held
+	}
+	switch {
+	case rows != c.batch.Rows || rows < 0 || rows > int64(len(col.offsets)/4-1):
+		c.refuse("column %s has %d rows and %d bytes of offsets in a record batch of %d rows", name, rows, len(col.offsets), c.batch.Rows)
+	case items < 0 || items > held:
+		c.refuse("column %s has %d values, its buffer of %d bytes holds %d", name, items, len(col.values), held)
+	case nulls == 0:
+		col.valid = nil // the bitmap may be left out, so it is not looked at
+	case name != colMask || rows > 8*int64(len(col.valid)): // no other column is nullable
+		c.refuse("column %s has %d nulls among %d rows and a validity bitmap of %d bytes", name, nulls, rows, len(col.valid))
+	}
+	if c.err != nil {
+		return column{}
+	}
+	col.values = col.values[:int(items)*size]
+	return col
+}
+
+// digests takes the last column.
+func (c *cursor) digests() []byte {
+	rows, nulls := c.takeNode()
+	c.takeBuffer(colDigest) // validity
+	values := c.takeBuffer(colDigest)
+	if rows != c.batch.Rows || nulls != 0 || rows > int64(len(values)/digestSize) {
+		c.refuse("column %s has %d rows, %d nulls and %d bytes in a record batch of %d rows", colDigest, rows, nulls, len(values), c.batch.Rows)
+	}
+	return values
+}
+
+// rows is one record batch, where it lies in the map.
+type rows struct {
+	n                     int
+	id, source, ids, mask column
+	states                []column
+	digest                []byte
+	layout                format.Layout
+	producer              string
+	shifted               bool
+}
+
+// decode finds the columns of batch i without copying them.
+func (r *reader) decode(i int) (b *rows, err error) {
+	err = mapped.Guard(func() error {
+		batch, err := r.batch[i].Batch()
+		if err != nil {
+			return err
+		}
+		// The fixed columns, and for each state a list of lists of numbers.
+		states := len(r.layout.States)
+		if nodes, buffers := 7+3*states, 16+5*states; batch.Compressed || batch.Nodes() != nodes || batch.Buffers() != buffers {
+			return fmt.Errorf("record batch has %d nodes and %d buffers (compressed: %t), want %d and %d, not compressed",
+				batch.Nodes(), batch.Buffers(), batch.Compressed, nodes, buffers)
+		}
+		c := &cursor{batch: batch}
+		b = &rows{
+			n:  int(batch.Rows),
+			id: c.column(colID, 1, 0), source: c.column(colSource, 1, 0),
+			ids: c.column(colIDs, 4, 1), mask: c.column(colMask, 1, 1),
+			layout: r.layout,
+		}
+		for _, s := range r.layout.States {
+			b.states = append(b.states, c.column(s.Column(), r.layout.HiddenSize*s.DType.Size(), 2))
+		}
+		b.digest = c.digests()
+		return c.err
+	})
+	return b, err
+}
+
+// small is the columns of a row that are not states, where they lie in the map.
+type small struct {
+	id, source, ids, digest []byte
+	mask                    []byte // nil: null
+}
+
+func (b *rows) small(i int) (s small, err error) {
+	for _, f := range []struct {
+		into *[]byte
+		from *column
+	}{{&s.id, &b.id}, {&s.source, &b.source}, {&s.ids, &b.ids}, {&s.mask, &b.mask}} {
+		if *f.into, err = f.from.row(i); err != nil {
+			return small{}, err
+		}
+	}
+	s.digest = b.digest[i*digestSize : (i+1)*digestSize]
+	return s, nil
+}
+
+// checkIndex compares the small columns of the whole shard with the manifest. After
+// it a row's digest can be trusted, and through it the row's states.
+func (r *reader) checkIndex() error {
+	var h xxh3.Hasher
+	var rowsSeen, tokens int64
+	for i := range r.batch {
+		b, err := r.decode(i)
+		if err != nil {
+			return fmt.Errorf("record batch %d: %w", i, err)
+		}
+		err = mapped.Guard(func() error {
+			for j := range b.n {
+				s, err := b.small(j)
+				if err != nil {
+					return fmt.Errorf("row %d: %w", rowsSeen, err)
+				}
+				hashIndex(&h, s.id, s.source, s.ids, s.mask, s.digest)
+				rowsSeen++
+				tokens += int64(len(s.ids) / 4)
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	if rowsSeen != r.info.Rows || tokens != r.info.Tokens {
+		return fmt.Errorf("shard holds %d rows and %d tokens, the manifest calls for %d and %d", rowsSeen, tokens, r.info.Rows, r.info.Tokens)
+	}
+	if sum := Digest(h.Sum128().Bytes()); sum != r.info.Index {
+		return fmt.Errorf("ids, masks or digests are not as they were written (index %s, the manifest calls for %s)", sum, r.info.Index)
+	}
+	return nil
+}
+
+// head is row i without its states.
+func (b *rows) head(i int) (h Head, err error) {
+	err = mapped.Guard(func() error {
+		s, err := b.small(i)
+		if err != nil {
+			return err
+		}
+		h = Head{ID: string(s.id), Source: string(s.source), Tokens: tokens(s.ids), LossMask: bytes.Clone(s.mask), Digest: Digest(s.digest)}
+		return nil
+	})
+	return h, err
+}
+
+func tokens(ids []byte) []int32 {
+	out := make([]int32, len(ids)/4)
+	for t := range out {
+		out[t] = int32(binary.LittleEndian.Uint32(ids[4*t:]))
+	}
+	return out
+}
+
+// sample is row i, checked against its digest. The states and the mask alias the map.
+// With an error the sample may be there too, to be named.
+func (b *rows) sample(i int) (out *format.Sample, err error) {
+	err = mapped.Guard(func() error {
+		s, err := b.small(i)
+		if err != nil {
+			return err
+		}
+		out = &format.Sample{
+			ID: string(s.id), Input: format.Input{Path: string(s.source)}, Producer: b.producer, Shifted: b.shifted,
+			Tokens: tokens(s.ids), LossMask: s.mask,
+		}
+		var h xxh3.Hasher
+		_, _ = h.Write(s.ids) // never fails
+		for k, st := range b.layout.States {
+			data, err := b.states[k].row(i)
+			if err != nil {
+				return err
+			}
+			_, _ = h.Write(data)
+			size := b.states[k].size
+			out.Hidden = append(out.Hidden, format.Hidden{State: st, Rows: format.Rows{
+				DType: st.DType, N: len(data) / size, Width: b.layout.HiddenSize, Stride: size, Data: data}})
+		}
+		if err := out.Check(); err != nil {
+			return err
+		}
+		if sum := h.Sum128().Bytes(); !bytes.Equal(sum[:], s.digest) {
+			return fmt.Errorf("states or ids are not as they were written (digest %x, the row says %x)", sum, s.digest)
+		}
+		return nil
+	})
+	return out, err
+}

@@ -1,0 +1,74 @@
+package shard
+
+import (
+	"fmt"
+
+	"github.com/apache/arrow/go/v15/arrow"
+
+	"hsx/format"
+)
+
+// The fixed columns; the states follow between loss_mask and digest.
+const (
+	colID       = "id"
+	colSource   = "source"
+	colIDs      = "input_ids"
+	colMask     = "loss_mask"
+	colDigest   = "digest"
+	stateColumn = 4 // index of the first state
+)
+
+// schema is the Arrow schema of a layout, as section 4 of DESIGN.md lays it down.
+func schema(l format.Layout) *arrow.Schema {
+	fields := []arrow.Field{
+		{Name: colID, Type: arrow.BinaryTypes.String},
+		{Name: colSource, Type: arrow.BinaryTypes.String},
+		{Name: colIDs, Type: arrow.ListOf(arrow.PrimitiveTypes.Int32)},
+		{Name: colMask, Type: arrow.ListOf(arrow.PrimitiveTypes.Uint8), Nullable: true},
+	}
+	for _, s := range l.States {
+		fields = append(fields, stateField(s, l.HiddenSize))
+	}
+	fields = append(fields, arrow.Field{Name: colDigest, Type: &arrow.FixedSizeBinaryType{ByteWidth: digestSize}})
+	return arrow.NewSchema(fields, nil)
+}
+
+func stateField(s format.State, hidden int) arrow.Field {
+	var elem arrow.DataType
+	meta := map[string]string{}
+	switch s.DType {
+	case format.BFloat16: // Arrow has no bfloat16
+		elem = arrow.PrimitiveTypes.Uint16
+		meta["hsx.dtype"] = s.DType.String()
+	case format.Float16:
+		elem = arrow.FixedWidthTypes.Float16
+	default:
+		elem = arrow.PrimitiveTypes.Float32
+	}
+	if s.Role == format.RoleFinal {
+		meta["hsx.norm"] = s.Norm.String()
+	}
+	return arrow.Field{
+		Name:     s.Column(),
+		Type:     arrow.ListOf(arrow.FixedSizeListOf(int32(hidden), elem)),
+		Metadata: arrow.MetadataFrom(meta),
+	}
+}
+
+// checkSchema reports how the schema of a shard differs from the one of its
+// dataset's layout: names, types and metadata all carry meaning.
+func checkSchema(got *arrow.Schema, l format.Layout) error {
+	want := schema(l)
+	if got.Equal(want) {
+		return nil
+	}
+	if g, w := got.NumFields(), want.NumFields(); g != w {
+		return fmt.Errorf("schema has %d columns, the manifest calls for %d", g, w)
+	}
+	for i, w := range want.Fields() {
+		if g := got.Field(i); !g.Equal(w) {
+			return fmt.Errorf("column %d is %v, the manifest calls for %v", i, g, w)
+		}
+	}
+	return fmt.Errorf("schema metadata differs from the manifest")
+}

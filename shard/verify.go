@@ -1,0 +1,104 @@
+package shard
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"runtime"
+	"sync"
+
+	"github.com/zeebo/xxh3"
+	"golang.org/x/sync/errgroup"
+
+	"hsx/format"
+	"hsx/internal/mapped"
+)
+
+// verifyStep is how much of a file is hashed between looks at the context.
+const verifyStep = 8 << 20
+
+// Verify compares every byte of the dataset with what was written: each listed
+// shard with its size and XXH3-128, and both journals with the manifest (which Open
+// checked by its seal). It goes on after damage and reports each piece of it, one
+// call at a time; a shard that differs is searched for the rows to blame. progress,
+// if not nil, gets the number of bytes done. The error is a failure to look, or ctx's.
+func (d *Dataset) Verify(ctx context.Context, report func(*CorruptError), progress func(n int64)) error {
+	for _, j := range []struct {
+		name  string
+		lines Lines
+	}{{inputsName, d.manifest.Inputs}, {rejectedName, d.manifest.Rejected}} {
+		var c *CorruptError
+		if _, err := readCommitted(d.dir, j.name, j.lines); errors.As(err, &c) {
+			report(c)
+		} else if err != nil {
+			return err
+		}
+	}
+	var mu sync.Mutex
+	locked := func(c *CorruptError) { mu.Lock(); defer mu.Unlock(); report(c) }
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(min(4, runtime.GOMAXPROCS(0)))
+	for i := range d.manifest.Shards {
+		g.Go(func() error { return d.verifyShard(ctx, i, locked, progress) })
+	}
+	return g.Wait()
+}
+
+func (d *Dataset) verifyShard(ctx context.Context, i int, report func(*CorruptError), progress func(n int64)) error {
+	info := d.manifest.Shards[i]
+	file := shardsDir + "/" + info.Name
+	f, err := mapped.Open(filepath.Join(d.dir, shardsDir, info.Name))
+	if errors.Is(err, os.ErrNotExist) {
+		report(corrupt(file, "is missing"))
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	data := f.Bytes()
+	var h xxh3.Hasher
+	err = mapped.Guard(func() error {
+		for len(data) > 0 {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			n := min(verifyStep, len(data))
+			_, _ = h.Write(data[:n]) // never fails
+			data = data[n:]
+			if progress != nil {
+				progress(int64(n))
+			}
+		}
+		return nil
+	})
+	size := int64(len(f.Bytes()))
+	if err := errors.Join(err, f.Close()); err != nil {
+		if errors.Is(err, mapped.ErrFault) {
+			report(&CorruptError{File: file, Row: -1, Err: err})
+			return nil
+		}
+		return err
+	}
+	if size != info.Bytes {
+		report(corrupt(file, "has %d bytes, the manifest calls for %d", size, info.Bytes))
+		return nil
+	}
+	if sum := Digest(h.Sum128().Bytes()); sum != info.XXH3 {
+		report(corrupt(file, "has XXH3 %s, the manifest calls for %s", sum, info.XXH3))
+		d.blameRows(ctx, i, report)
+	}
+	return nil
+}
+
+// blameRows reports what of a damaged shard can no longer be used. Damage between
+// the columns, in padding, touches no row.
+func (d *Dataset) blameRows(ctx context.Context, i int, report func(*CorruptError)) {
+	d.shardSamples(ctx, i, func(_ *format.Sample, err error) bool {
+		var c *CorruptError
+		if errors.As(err, &c) {
+			report(c)
+		}
+		return ctx.Err() == nil
+	})
+}

@@ -1,0 +1,397 @@
+package shard
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/zeebo/xxh3"
+
+	"hsx/format"
+	"hsx/internal/atomicfile"
+	"hsx/internal/mapped"
+)
+
+// The sizes of DESIGN.md section 4.
+const (
+	DefaultShardBytes = 1 << 30
+	DefaultBatchBytes = 64 << 20
+)
+
+// Options are the choices of a writer. The zero value is ready to use.
+type Options struct {
+	ShardBytes int64  // where shards are cut, DefaultShardBytes when 0
+	BatchBytes int64  // where record batches are cut, DefaultBatchBytes when 0
+	WrittenBy  string // for the manifest
+	About      About  // what is known beforehand; the first sample's producer completes it
+
+	// Committed, if not nil, is called after each commit with the manifest's rows.
+	// It runs on the writer's own goroutine.
+	Committed func(rows int64)
+
+	fs atomicfile.FS // set by tests
+}
+
+// Writer adds samples to a dataset. Its methods are for one goroutine at a time.
+//
+// Put gathers samples into a batch; a goroutine of the writer's own encodes, hashes
+// and writes full batches and commits full shards meanwhile. Both together hold at
+// most two batches.
+type Writer struct {
+	opt  Options
+	dir  string
+	lock *os.File
+
+	layout   format.Layout
+	about    About
+	ids      map[xxh3.Uint128]owner
+	inputs   map[string]int32 // index into names
+	names    []known
+	rejected map[format.Rejection]bool // lines that exist already
+
+	cur  *batch
+	free chan *batch
+	full chan task
+	done sync.WaitGroup
+
+	mu  sync.Mutex
+	err error // the committer's first error: nothing more can be written
+}
+
+// task is what the committer gets: a batch, or something to be answered: a sample
+// that is a batch of its own, or a commit.
+type task struct {
+	batch  *batch
+	sample *format.Sample
+	answer chan error
+}
+
+// owner says where an id was first seen.
+type owner struct {
+	input int32
+	old   bool // by an earlier writer
+}
+
+// known is one input that the dataset has samples of.
+type known struct {
+	format.Input
+	done bool
+}
+
+// OpenWriter opens a dataset for adding samples, or creates it. It takes the lock
+// and removes what a killed writer left unfinished. The error wraps ErrLocked,
+// ErrVersion, or ErrMismatch when opt.About contradicts the dataset.
+func OpenWriter(dir string, opt Options) (*Writer, error) {
+	if opt.ShardBytes <= 0 {
+		opt.ShardBytes = DefaultShardBytes
+	}
+	if opt.BatchBytes <= 0 {
+		opt.BatchBytes = DefaultBatchBytes
+	}
+	if opt.fs == nil {
+		opt.fs = atomicfile.OS{}
+	}
+	if err := refuseForeign(dir); err != nil {
+		return nil, err
+	}
+	if err := atomicfile.MkdirAll(opt.fs, filepath.Join(dir, shardsDir)); err != nil {
+		return nil, err
+	}
+	l, err := lock(dir)
+	if err != nil {
+		return nil, err
+	}
+	w := &Writer{
+		opt: opt, dir: dir, lock: l,
+		ids: map[xxh3.Uint128]owner{}, inputs: map[string]int32{}, rejected: map[format.Rejection]bool{},
+		free: make(chan *batch, 1), full: make(chan task),
+	}
+	c, err := w.load()
+	if err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	w.cur = newBatch(opt.BatchBytes)
+	w.free <- newBatch(opt.BatchBytes)
+	w.done.Go(func() { w.run(c) })
+	return w, nil
+}
+
+// refuseForeign keeps a writer from settling in a directory that holds other things.
+func refuseForeign(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	foreign := ""
+	for _, e := range entries {
+		switch e.Name() {
+		case manifestName:
+			return nil
+		case manifestName + atomicfile.TempSuffix, shardsDir, lockName, inputsName, rejectedName:
+		default:
+			foreign = e.Name()
+		}
+	}
+	if foreign != "" {
+		return fmt.Errorf("directory %s is neither empty nor a dataset: it holds %q and no %s", dir, foreign, manifestName)
+	}
+	return nil
+}
+
+// load reads the committed state and clears what lies beside it.
+func (w *Writer) load() (*committer, error) {
+	m, err := readManifest(w.dir)
+	fresh := errors.Is(err, ErrNotDataset)
+	switch {
+	case fresh:
+		m = &Manifest{Format: "hsx", Version: Version, About: w.opt.About, States: []stateJSON{}, Shards: []Info{}}
+	case err != nil:
+		return nil, err
+	default:
+		if err := w.opt.About.agree(&m.About); err != nil {
+			return nil, fmt.Errorf("dataset %s %w: %w", w.dir, err, ErrMismatch)
+		}
+	}
+	m.WrittenBy = w.opt.WrittenBy
+	w.layout, w.about = m.Layout(), m.About
+	if len(m.Shards) == 0 {
+		w.layout = format.Layout{}
+	}
+	if err := removeUnlisted(w.opt.fs, w.dir, m); err != nil {
+		return nil, err
+	}
+	c := &committer{opt: w.opt, dir: w.dir, manifest: m, fresh: fresh}
+	c.inputs, err = openJournal(w.opt.fs, w.dir, inputsName, m.Inputs, w.loadInput)
+	if err != nil {
+		return nil, err
+	}
+	c.rejected, err = openJournal(w.opt.fs, w.dir, rejectedName, m.Rejected, w.loadRejection)
+	return c, err
+}
+
+// Has reports whether the dataset holds all samples of an input. An input that was
+// taken in another state (size or modification time) is an error that says so.
+func (w *Writer) Has(in format.Input) (bool, error) {
+	i, ok := w.inputs[in.Path]
+	if !ok {
+		return false, nil
+	}
+	k := w.names[i]
+	if k.Bytes != in.Bytes || k.ModTime != in.ModTime {
+		return false, fmt.Errorf("source changed since it was taken: it had %d bytes of %s, it has %d of %s (its samples in the dataset stay as they are)",
+			k.Bytes, stamp(k.ModTime), in.Bytes, stamp(in.ModTime))
+	}
+	return k.done, nil
+}
+
+func stamp(ns int64) string { return time.Unix(0, ns).UTC().Format("2006-01-02T15:04:05.000Z") }
+
+// Put adds a sample. It copies what it keeps. An error that wraps format.ErrRefused
+// or format.ErrKnown concerns this sample alone, and so does mapped.ErrFault: the
+// file that the sample lies in changed. After any other error nothing more can be
+// added. Durable is what a Commit has followed, or a full shard.
+func (w *Writer) Put(ctx context.Context, s *format.Sample) error {
+	if err := w.failed(); err != nil {
+		return err
+	}
+	key := xxh3.HashString128(s.ID)
+	if err := w.admit(s, key); err != nil {
+		return err
+	}
+	s, err := withOwnMask(s)
+	if err != nil {
+		return err
+	}
+	size := int64(0)
+	for _, h := range s.Hidden {
+		size += h.Rows.Bytes()
+	}
+	// A sample of half a batch and more is a batch of its own, which is written from
+	// where it lies.
+	alone := size >= w.opt.BatchBytes/2
+	if alone || w.cur.stateBytes+size > w.opt.BatchBytes {
+		if err := w.flush(ctx); err != nil {
+			return err
+		}
+	}
+	if alone {
+		if err := w.ask(ctx, task{sample: s}); err != nil {
+			return err
+		}
+	} else if err := mapped.Guard(func() error { return w.cur.add(s) }); err != nil {
+		return err
+	}
+	if len(w.layout.States) == 0 {
+		w.layout = s.Layout()
+		w.about.Producer, w.about.Shifted = s.Producer, s.Shifted
+	}
+	w.ids[key] = owner{input: w.input(s.Input, s.Last)}
+	return nil
+}
+
+// withOwnMask is the sample with a copy of its mask, which is small. The states are
+// read where a fault of the mapped memory leaves no trace; the mask is not.
+func withOwnMask(s *format.Sample) (*format.Sample, error) {
+	own := *s
+	err := mapped.Guard(func() error { own.LossMask = bytes.Clone(s.LossMask); return nil })
+	return &own, err
+}
+
+// admit refuses what would make the dataset other than its manifest says.
+func (w *Writer) admit(s *format.Sample, key xxh3.Uint128) error {
+	if err := s.Check(); err != nil {
+		return refusal{err}
+	}
+	if len(s.Tokens) == 0 {
+		return refuse("sample %q has no tokens", s.ID)
+	}
+	if o, ok := w.ids[key]; ok {
+		first := w.names[o.input].Path
+		if o.old && first == s.Input.Path {
+			return format.ErrKnown
+		}
+		return refuse("id %q is taken already by a sample of %s", s.ID, first)
+	}
+	if len(w.layout.States) == 0 {
+		return nil
+	}
+	if diff := w.layout.Diff(s.Layout()); diff != "" {
+		return refuse("%s as the dataset has it: one dataset holds one capture", diff)
+	}
+	if s.Producer != w.about.Producer {
+		return refuse("producer is %s, the dataset's is %s: one dataset holds one capture", s.Producer, w.about.Producer)
+	}
+	if s.Shifted != w.about.Shifted {
+		return refuse("ids are shifted against the states: %t, the dataset's: %t: one dataset holds one capture", s.Shifted, w.about.Shifted)
+	}
+	return nil
+}
+
+// input notes an input and returns its index.
+func (w *Writer) input(in format.Input, done bool) int32 {
+	i, ok := w.inputs[in.Path]
+	if !ok {
+		i = int32(len(w.names))
+		w.names = append(w.names, known{Input: in})
+		w.inputs[in.Path] = i
+	}
+	w.names[i].done = w.names[i].done || done
+	return i
+}
+
+// Reject notes an input that was refused, for rejected.jsonl. A line that is there
+// already is not written twice.
+func (w *Writer) Reject(r format.Rejection) error {
+	if err := w.failed(); err != nil {
+		return err
+	}
+	if !w.rejected[r] {
+		w.rejected[r] = true
+		w.cur.rejects = append(w.cur.rejects, r)
+	}
+	return nil
+}
+
+// Commit makes everything put so far durable and visible. It closes the current
+// shard, so frequent commits make small shards.
+func (w *Writer) Commit(ctx context.Context) error {
+	if err := w.flush(ctx); err != nil {
+		return err
+	}
+	return w.ask(ctx, task{})
+}
+
+// ask hands the committer a task and waits for its answer.
+func (w *Writer) ask(ctx context.Context, t task) error {
+	t.answer = make(chan error, 1)
+	select {
+	case w.full <- t:
+		return <-t.answer
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Close ends the writer and drops the lock. Samples since the last commit are gone.
+func (w *Writer) Close() error {
+	close(w.full)
+	w.done.Wait()
+	return w.lock.Close()
+}
+
+// flush hands the current batch over and takes a free one.
+func (w *Writer) flush(ctx context.Context) error {
+	if err := w.failed(); err != nil {
+		return err
+	}
+	if w.cur.rowsInBatch == 0 && len(w.cur.rejects) == 0 {
+		return nil
+	}
+	select {
+	case next := <-w.free:
+		w.full <- task{batch: w.cur} // the committer waits for it: it gave the free one back
+		w.cur = next
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (w *Writer) failed() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.err
+}
+
+// run is the committer's goroutine. After an error it only gives batches back.
+func (w *Writer) run(c *committer) {
+	for t := range w.full {
+		err := w.failed()
+		if err == nil {
+			err = c.do(t)
+			if err != nil && !errors.Is(err, mapped.ErrFault) { // a fault concerns one sample
+				w.mu.Lock()
+				w.err = err
+				w.mu.Unlock()
+			}
+		}
+		if t.batch != nil {
+			t.batch.reset()
+			w.free <- t.batch
+		}
+		if t.answer != nil {
+			t.answer <- err
+		}
+	}
+	c.abandon()
+}
+
+func (w *Writer) loadInput(line []byte) error {
+	var e entry
+	if err := json.Unmarshal(line, &e); err != nil {
+		return fmt.Errorf("line %d: %w", len(w.names)+1, err)
+	}
+	i := w.input(e.Input, e.Done)
+	for _, id := range e.IDs {
+		w.ids[xxh3.HashString128(id)] = owner{input: i, old: true}
+	}
+	return nil
+}
+
+func (w *Writer) loadRejection(line []byte) error {
+	var r format.Rejection
+	if err := json.Unmarshal(line, &r); err != nil {
+		return err
+	}
+	w.rejected[r] = true
+	return nil
+}
