@@ -1,0 +1,68 @@
+package capture
+
+import (
+	"context"
+	"time"
+
+	"hsx/format"
+)
+
+// Unit is what a plan makes one input of.
+type Unit struct {
+	Path  string
+	Files []string
+	Row   int
+}
+
+// Units are the inputs of a plan in their order.
+func (p *Plan) Units() []Unit {
+	var us []Unit
+	for _, u := range p.units {
+		us = append(us, Unit{u.input.Path, u.files, u.row})
+	}
+	return us
+}
+
+// Content is what decode makes of a file.
+type Content struct {
+	Name, Side, Ignored string
+	Notes               []string
+	Value               format.Value
+	Answers             int
+}
+
+func Decode(data []byte, path string) (Content, error) {
+	c, err := decode(data, path)
+	if err != nil {
+		return Content{}, err
+	}
+	return Content{c.name, c.side, c.ignored, c.notes, c.value, len(c.answers)}, nil
+}
+
+// Decompress unpacks data that is compressed, and says whether it is.
+func Decompress(data []byte) (out []byte, compressed bool, err error) {
+	how := compression(data)
+	if how == "" {
+		return nil, false, nil
+	}
+	out, err = decompress(data, how)
+	return out, true, err
+}
+
+func NaturalCompare(a, b string) int { return naturalCompare(a, b) }
+
+func WaitUnlocked(ctx context.Context, path string, limit time.Duration) error {
+	return waitUnlocked(ctx, path, limit)
+}
+
+// The bounds that tests go up to.
+const (
+	MaxArrays   = maxArrays
+	FreeSamples = freeSamples
+	MaxRatio    = maxRatio
+	FreeBytes   = freeBytes
+	MinWindow   = minWindow
+)
+
+// SetOptions changes what a plan does when it runs.
+func (p *Plan) SetOptions(opt Options) { p.opt = opt }
