@@ -69,7 +69,7 @@ func decodePlain(data []byte, path string) (*content, error) {
 		t.Name = strings.TrimSuffix(filepath.Base(path), arraySuffix)
 		rec := &format.Record{Fields: []format.Field{{Key: t.Name, Value: t}}}
 		return &content{name: "npy array", container: producer.Arrays, value: rec}, nil
-	case hfdata.IsStream(head) && !(len(head) > 8 && head[8] == '{'): // a safetensors header can claim ff ff ff ff … bytes
+	case hfdata.IsStream(head) && (len(head) <= 8 || head[8] != '{'): // a safetensors header can claim ff ff ff ff … bytes
 		s, err := hfdata.Open(data)
 		if err != nil {
 			return nil, err

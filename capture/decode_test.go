@@ -188,7 +188,7 @@ func TestDecodeRefuses(t *testing.T) {
 			if !errors.As(err, &de) {
 				t.Fatalf("Decode: got %+v, error %v, want a DecodeError", c, err)
 			}
-			if de.Kind != tc.kind {
+			if !errors.Is(de.Kind, tc.kind) {
 				t.Errorf("Decode: got error %q of kind %v, want %v", err, de.Kind, tc.kind)
 			}
 			if tc.offset == -2 && de.Offset >= -1 && de.Offset <= 1<<20 {

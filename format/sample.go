@@ -96,13 +96,20 @@ type Input struct {
 	ModTime int64  `json:"mtime_ns"` // the latest of its files, in nanoseconds since 1970
 }
 
+// Origin is what the samples of one capture have in common beside their layout.
+type Origin struct {
+	Producer   string     `json:"producer,omitempty"`    // the stable name of the program whose habits the dump follows
+	Shifted    bool       `json:"shifted,omitempty"`     // ids and mask are one position to the left of the states
+	LayersFrom string     `json:"layers_from,omitempty"` // who named the layers: a flag, a file beside the dump, nobody
+	Convention Convention `json:"convention"`            // in which they were named
+}
+
 // Sample is one token sequence with its states.
 type Sample struct {
-	ID       string
-	Input    Input
-	Last     bool    // no further sample comes from this input
-	Producer string  // the stable name of the program whose habits the dump follows
-	Shifted  bool    // ids and mask are shifted left by one against the states
+	ID    string
+	Input Input
+	Last  bool // no further sample comes from this input
+	Origin
 	Tokens   []int32 // [T]
 	LossMask []byte  // nil, or [T]
 	Hidden   []Hidden

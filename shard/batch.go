@@ -31,9 +31,8 @@ type batch struct {
 	states      [][]byte
 	digests     []byte
 	moments     []moments
-	producer    string // of all rows
-	shifted     bool
-	entries     []entry // the inputs that the rows came from
+	origin      format.Origin // of all rows
+	entries     []entry       // the inputs that the rows came from
 	rejects     []format.Rejection
 	hash        xxh3.Hasher
 	stateBytes  int64
@@ -127,7 +126,7 @@ func (b *batch) addSmall(s *format.Sample, digest [digestSize]byte) {
 	b.source.add(s.Input.Path)
 	b.addMask(s.LossMask)
 	b.digests = append(b.digests, digest[:]...)
-	b.producer, b.shifted = s.Producer, s.Shifted
+	b.origin = s.Origin
 	b.rowsInBatch++
 	b.note(s)
 }

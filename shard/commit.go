@@ -38,7 +38,7 @@ func (c *committer) do(t task) error {
 // writeBatch adds gathered samples to the current shard.
 func (c *committer) writeBatch(b *batch) error {
 	if b.rowsInBatch > 0 {
-		if err := c.room(b.layout, b.stateBytes, b.producer, b.shifted); err != nil {
+		if err := c.room(b.layout, b.stateBytes, b.origin); err != nil {
 			return err
 		}
 		if err := c.cur.write(b); err != nil {
@@ -55,7 +55,7 @@ func (c *committer) writeSample(s *format.Sample) error {
 	for _, h := range s.Hidden {
 		size += h.Rows.Bytes()
 	}
-	if err := c.room(s.Layout(), size, s.Producer, s.Shifted); err != nil {
+	if err := c.room(s.Layout(), size, s.Origin); err != nil {
 		return err
 	}
 	if c.single == nil {
@@ -94,7 +94,7 @@ func (c *committer) takeBack(before mark, fault error) error {
 }
 
 // room makes the current shard one that a batch of the given bytes fits into.
-func (c *committer) room(l format.Layout, bytes int64, producer string, shifted bool) error {
+func (c *committer) room(l format.Layout, bytes int64, origin format.Origin) error {
 	if c.cur != nil && c.cur.out.n+bytes > c.opt.ShardBytes {
 		if err := c.commit(); err != nil {
 			return err
@@ -108,7 +108,7 @@ func (c *committer) room(l format.Layout, bytes int64, producer string, shifted 
 	if err != nil {
 		return err
 	}
-	c.cur.layout, c.cur.producer, c.cur.shifted = l, producer, shifted
+	c.cur.layout, c.cur.origin = l, origin
 	return nil
 }
 
@@ -137,7 +137,7 @@ func (c *committer) commit() error {
 	if c.cur != nil {
 		if len(m.Shards) == 0 { // the first shard says what the dataset holds
 			m.setLayout(c.cur.layout)
-			m.Producer, m.Shifted = c.cur.producer, c.cur.shifted
+			m.Origin = c.cur.origin
 		}
 		info, err := c.cur.finish(m.States)
 		if err != nil {

@@ -112,7 +112,7 @@ func (s *Shard) load(m *Manifest) error {
 		if err != nil {
 			return err
 		}
-		b.producer, b.shifted = m.Producer, m.Shifted
+		b.origin = m.Origin
 		s.batches, s.first = append(s.batches, b), append(s.first, s.n)
 		s.n += b.n
 	}

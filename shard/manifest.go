@@ -47,21 +47,13 @@ func (d *Digest) UnmarshalText(b []byte) error {
 // String is the hexadecimal form, as xxhsum -H2 prints it.
 func (d Digest) String() string { return hex.EncodeToString(d[:]) }
 
-// About is what is known of all samples together, beyond their layout.
-type About struct {
-	Target     format.Target     `json:"target"`                // zero fields are unknown
-	Producer   string            `json:"producer,omitempty"`    // "" in an empty dataset
-	Shifted    bool              `json:"shifted,omitempty"`     // ids and mask are one to the left of the states
-	Convention format.Convention `json:"convention"`            // in which the producer's list was given
-	LayersFrom string            `json:"layers_from,omitempty"` // who said the layers: a flag, or a file beside the dump
-}
-
 // Manifest is the content of manifest.json. It grows with shards, never with samples.
 type Manifest struct {
-	Format    string `json:"format"` // "hsx"
-	Version   int    `json:"version"`
-	WrittenBy string `json:"written_by"`
-	About
+	Format    string        `json:"format"` // "hsx"
+	Version   int           `json:"version"`
+	WrittenBy string        `json:"written_by"`
+	Target    format.Target `json:"target"` // zero fields are unknown
+	format.Origin
 	HiddenSize int         `json:"hidden_size"`
 	States     []stateJSON `json:"states"`
 	Rows       int64       `json:"rows"`
@@ -233,31 +225,31 @@ func readManifest(dir string) (*Manifest, error) {
 	return decodeManifest(data)
 }
 
-// complete takes over what t knows of the target and a does not.
-func (a *About) complete(t format.Target) {
-	if a.Target.Name == "" {
-		a.Target.Name = t.Name
+// completeTarget fills what is not known of have from t.
+func completeTarget(have *format.Target, t format.Target) {
+	if have.Name == "" {
+		have.Name = t.Name
 	}
 	for _, f := range []struct {
 		have  *int
 		known int
-	}{{&a.Target.Layers, t.Layers}, {&a.Target.HiddenSize, t.HiddenSize}, {&a.Target.VocabSize, t.VocabSize}} {
+	}{{&have.Layers, t.Layers}, {&have.HiddenSize, t.HiddenSize}, {&have.VocabSize, t.VocabSize}} {
 		if *f.have == 0 {
 			*f.have = f.known
 		}
 	}
 }
 
-// agree reports, as the second half of a sentence about the dataset, what a
-// contradicts in have. What either side does not know agrees with everything.
-func (a *About) agree(have *About) error {
+// agree reports, as the second half of a sentence about a dataset made for have, what
+// t contradicts. What either side does not know agrees with everything.
+func agree(t, have format.Target) error {
 	for _, f := range []struct {
 		what      string
 		want, got int
 	}{
-		{"layers", a.Target.Layers, have.Target.Layers},
-		{"hidden size", a.Target.HiddenSize, have.Target.HiddenSize},
-		{"vocabulary", a.Target.VocabSize, have.Target.VocabSize},
+		{"layers", t.Layers, have.Layers},
+		{"hidden size", t.HiddenSize, have.HiddenSize},
+		{"vocabulary", t.VocabSize, have.VocabSize},
 	} {
 		if f.want != 0 && f.got != 0 && f.want != f.got {
 			return fmt.Errorf("was made for a target with %s %d, not %d", f.what, f.got, f.want)

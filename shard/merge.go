@@ -119,10 +119,10 @@ func (m *merge) add(i int, part *Manifest) error {
 		if part.Shifted != m.manifest.Shifted {
 			return fmt.Errorf("ids are shifted against the states: %t, those of %s: %t: %w", part.Shifted, m.sources[0], m.manifest.Shifted, ErrMismatch)
 		}
-		if err := part.agree(&m.manifest.About); err != nil {
+		if err := agree(part.Target, m.manifest.Target); err != nil {
 			return fmt.Errorf("%s %w: %w", m.sources[0], err, ErrMismatch)
 		}
-		m.manifest.complete(part.Target)
+		completeTarget(&m.manifest.Target, part.Target)
 	}
 	for _, s := range part.Shards {
 		s.Name = shardName(len(m.manifest.Shards))

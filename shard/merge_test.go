@@ -180,7 +180,7 @@ func TestMergeRefuses(t *testing.T) {
 		return []byte(strings.Replace(string(b), `"version": 1`, `"version": 2`, 1))
 	}
 	with := func(layers int) shard.Options {
-		return shard.Options{About: shard.About{Target: format.Target{Layers: layers}}}
+		return shard.Options{Target: format.Target{Layers: layers}}
 	}
 	another := func(layers int) string {
 		return made(with(layers), nil, func(s *format.Sample) { s.ID, s.Input.Path = fmt.Sprint(layers), fmt.Sprint(layers) })

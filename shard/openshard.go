@@ -28,9 +28,8 @@ type openShard struct {
 	index   xxh3.Hasher
 	moments []moments
 
-	layout   format.Layout
-	producer string // of all rows
-	shifted  bool
+	layout format.Layout
+	origin format.Origin // of all rows
 }
 
 func createShard(fs atomicfile.FS, dir, name string, l format.Layout) (*openShard, error) {

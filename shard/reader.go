@@ -205,8 +205,7 @@ type rows struct {
 	states                []column
 	digest                []byte
 	layout                format.Layout
-	producer              string
-	shifted               bool
+	origin                format.Origin
 }
 
 // decode finds the columns of batch i without copying them.
@@ -322,7 +321,7 @@ func (b *rows) sample(i int) (out *format.Sample, err error) {
 			return err
 		}
 		out = &format.Sample{
-			ID: string(s.id), Input: format.Input{Path: string(s.source)}, Producer: b.producer, Shifted: b.shifted,
+			ID: string(s.id), Input: format.Input{Path: string(s.source)}, Origin: b.origin,
 			Tokens: tokens(s.ids), LossMask: s.mask,
 		}
 		var h xxh3.Hasher

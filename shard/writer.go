@@ -26,10 +26,10 @@ const (
 
 // Options are the choices of a writer. The zero value is ready to use.
 type Options struct {
-	ShardBytes int64  // where shards are cut, DefaultShardBytes when 0
-	BatchBytes int64  // where record batches are cut, DefaultBatchBytes when 0
-	WrittenBy  string // for the manifest
-	About      About  // what is known beforehand; the first sample's producer completes it
+	ShardBytes int64         // where shards are cut, DefaultShardBytes when 0
+	BatchBytes int64         // where record batches are cut, DefaultBatchBytes when 0
+	WrittenBy  string        // for the manifest
+	Target     format.Target // what is known of it; zero fields are unknown
 
 	// Committed, if not nil, is called after each commit with the manifest's rows.
 	// It runs on the writer's own goroutine.
@@ -49,7 +49,7 @@ type Writer struct {
 	lock *os.File
 
 	layout   format.Layout
-	about    About
+	origin   format.Origin
 	ids      map[xxh3.Uint128]owner
 	inputs   map[string]int32 // index into names
 	names    []known
@@ -86,7 +86,7 @@ type known struct {
 
 // OpenWriter opens a dataset for adding samples, or creates it. It takes the lock
 // and removes what a killed writer left unfinished. The error wraps ErrLocked,
-// ErrVersion, or ErrMismatch when opt.About contradicts the dataset.
+// ErrVersion, or ErrMismatch when opt.Target contradicts the dataset's.
 func OpenWriter(dir string, opt Options) (*Writer, error) {
 	if opt.ShardBytes <= 0 {
 		opt.ShardBytes = DefaultShardBytes
@@ -153,16 +153,16 @@ func (w *Writer) load() (*committer, error) {
 	fresh := errors.Is(err, ErrNotDataset)
 	switch {
 	case fresh:
-		m = &Manifest{Format: "hsx", Version: Version, About: w.opt.About, States: []stateJSON{}, Shards: []Info{}}
+		m = &Manifest{Format: "hsx", Version: Version, Target: w.opt.Target, States: []stateJSON{}, Shards: []Info{}}
 	case err != nil:
 		return nil, err
 	default:
-		if err := w.opt.About.agree(&m.About); err != nil {
+		if err := agree(w.opt.Target, m.Target); err != nil {
 			return nil, fmt.Errorf("dataset %s %w: %w", w.dir, err, ErrMismatch)
 		}
 	}
 	m.WrittenBy = w.opt.WrittenBy
-	w.layout, w.about = m.Layout(), m.About
+	w.layout, w.origin = m.Layout(), m.Origin
 	if len(m.Shards) == 0 {
 		w.layout = format.Layout{}
 	}
@@ -232,7 +232,7 @@ func (w *Writer) Put(ctx context.Context, s *format.Sample) error {
 	}
 	if len(w.layout.States) == 0 {
 		w.layout = s.Layout()
-		w.about.Producer, w.about.Shifted = s.Producer, s.Shifted
+		w.origin = s.Origin
 	}
 	w.ids[key] = owner{input: w.input(s.Input, s.Last)}
 	return nil
@@ -267,11 +267,11 @@ func (w *Writer) admit(s *format.Sample, key xxh3.Uint128) error {
 	if diff := w.layout.Diff(s.Layout()); diff != "" {
 		return refuse("%s as the dataset has it: one dataset holds one capture", diff)
 	}
-	if s.Producer != w.about.Producer {
-		return refuse("producer is %s, the dataset's is %s: one dataset holds one capture", s.Producer, w.about.Producer)
+	if s.Producer != w.origin.Producer {
+		return refuse("producer is %s, the dataset's is %s: one dataset holds one capture", s.Producer, w.origin.Producer)
 	}
-	if s.Shifted != w.about.Shifted {
-		return refuse("ids are shifted against the states: %t, the dataset's: %t: one dataset holds one capture", s.Shifted, w.about.Shifted)
+	if s.Shifted != w.origin.Shifted {
+		return refuse("ids are shifted against the states: %t, the dataset's: %t: one dataset holds one capture", s.Shifted, w.origin.Shifted)
 	}
 	return nil
 }

@@ -172,7 +172,7 @@ func checkErr(tb testing.TB, err error) {
 	if !errors.As(err, &de) {
 		tb.Fatalf("got error %T (%v), want a DecodeError", err, err)
 	}
-	if de.Kind != format.ErrCorrupt && de.Kind != format.ErrUnsupported && de.Kind != format.ErrLimit {
+	if !errors.Is(de.Kind, format.ErrCorrupt) && !errors.Is(de.Kind, format.ErrUnsupported) && !errors.Is(de.Kind, format.ErrLimit) {
 		tb.Fatalf("got error %v of kind %v, want one of the three", err, de.Kind)
 	}
 }

@@ -228,8 +228,8 @@ func TestOpenRefuses(t *testing.T) {
 	rows := [][]row{{{[]int64{1, 2, 3}, []int64{0, 1, 1}}}}
 	good := stream(t, tokenColumns(i64, i64), rows)
 	ids := func(typ arrow.DataType) []byte { return stream(t, []column{listColumn("input_ids", typ)}, nil) }
-	nested := arrow.DataType(arrow.PrimitiveTypes.Int64)
-	for range 70 {
+	nested := arrow.ListOf(arrow.PrimitiveTypes.Int64)
+	for range 69 {
 		nested = arrow.ListOf(nested)
 	}
 	bigSchema := bytes.Clone(golden(t, "speculators.arrow"))

@@ -86,7 +86,7 @@ func checkError(t *testing.T, err error, data []byte) {
 	if !errors.As(err, &de) {
 		t.Fatalf("Decode: got a %T, want a *format.DecodeError: %v", err, err)
 	}
-	if de.Kind != format.ErrCorrupt && de.Kind != format.ErrUnsupported && de.Kind != format.ErrLimit {
+	if !errors.Is(de.Kind, format.ErrCorrupt) && !errors.Is(de.Kind, format.ErrUnsupported) && !errors.Is(de.Kind, format.ErrLimit) {
 		t.Errorf("Decode: got kind %v, want one of the three", de.Kind)
 	}
 	if de.Offset < -1 || de.Offset > int64(len(data)) {

@@ -224,7 +224,7 @@ func checkFault(t *testing.T, err error, encoding string, kind error, offset int
 	if !errors.As(err, &de) {
 		t.Fatalf("Decode: got error %v, want a *format.DecodeError about %q", err, want)
 	}
-	if de.Format != encoding || de.Kind != kind || de.Offset != offset || de.Tensor != tensor {
+	if de.Format != encoding || !errors.Is(de.Kind, kind) || de.Offset != offset || de.Tensor != tensor {
 		t.Errorf("Decode: got %s, %v at %d in %q, want %s, %v at %d in %q (%v)", de.Format, de.Kind, de.Offset, de.Tensor, encoding, kind, offset, tensor, err)
 	}
 	if !strings.Contains(err.Error(), want) {

@@ -150,11 +150,10 @@ func byWidth(v *view, key string) (content, string, error) {
 	if t == nil {
 		return finalOnly, "the key set", nil
 	}
-	rows, err := field{key, t}.rows()
-	if err != nil {
-		return finalOnly, "the key set", nil
+	if rows, err := (field{key, t}).rows(); err == nil {
+		return decideOr(key, rows.Width, v.facts)
 	}
-	return decideOr(key, rows.Width, v.facts)
+	return finalOnly, "the key set", nil
 }
 
 // shared reports whether the final and the aux states are views of one piece of

@@ -174,10 +174,10 @@ func half(bits uint32) (h uint16, ok bool) {
 	const lost = 13 // fraction bits that a half does not have
 	sign := uint16(bits >> 16 & 0x8000)
 	exp, frac := int(bits>>23&0xff), bits&0x7fffff
-	switch {
-	case exp == 0:
+	switch exp {
+	case 0:
 		return sign, frac == 0
-	case exp == 0xff:
+	case 0xff:
 		return sign | 0x7c00 | uint16(frac>>lost), frac&(1<<lost-1) == 0
 	}
 	switch e := exp - 127; {

@@ -205,7 +205,7 @@ func TestDecodeFaults(t *testing.T) {
 			if !errors.As(err, &de) {
 				t.Fatalf("Decode: got a %T, want a *format.DecodeError", err)
 			}
-			if de.Kind != tc.kind || de.Offset != tc.offset || de.Tensor != tc.tensor {
+			if !errors.Is(de.Kind, tc.kind) || de.Offset != tc.offset || de.Tensor != tc.tensor {
 				t.Errorf("Decode: got %v at %d in %q, want %v at %d in %q (%v)", de.Kind, de.Offset, de.Tensor, tc.kind, tc.offset, tc.tensor, err)
 			}
 			if !strings.Contains(err.Error(), tc.want) {

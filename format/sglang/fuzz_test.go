@@ -52,7 +52,7 @@ func FuzzDecodeResponses(f *testing.F) {
 		}
 		kind := sglang.Classify(data)
 		if _, err := sglang.DecodeRequest(data); err != nil {
-			checkErr(t, err)
+			_ = checkErr(t, err)
 		}
 		if err != nil {
 			if de := checkErr(t, err); de.Offset > int64(len(data)) {

@@ -36,7 +36,7 @@ func checkErr(tb testing.TB, err error) *format.DecodeError {
 	if !errors.As(err, &de) {
 		tb.Fatalf("got error %T (%v), want a DecodeError", err, err)
 	}
-	if de.Kind != format.ErrCorrupt && de.Kind != format.ErrUnsupported && de.Kind != format.ErrLimit {
+	if !errors.Is(de.Kind, format.ErrCorrupt) && !errors.Is(de.Kind, format.ErrUnsupported) && !errors.Is(de.Kind, format.ErrLimit) {
 		tb.Fatalf("got error %v of kind %v, want one of the three", err, de.Kind)
 	}
 	return de
@@ -235,7 +235,7 @@ func TestDecodeResponsesRefuses(t *testing.T) {
 			if err == nil {
 				t.Fatalf("DecodeResponses(%s): got no error, want %q", name, tc.want)
 			}
-			checkErr(t, err)
+			_ = checkErr(t, err)
 			if !errors.Is(err, tc.kind) || !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("DecodeResponses(%s): got error %v, want a %v with %q", name, err, tc.kind, tc.want)
 			}
@@ -320,7 +320,7 @@ func TestDecodeRequestRefuses(t *testing.T) {
 			t.Errorf("DecodeRequest(%q): got no error, want %q", data, want)
 			continue
 		}
-		checkErr(t, err)
+		_ = checkErr(t, err)
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("DecodeRequest(%q): got error %v, want %q", data, err, want)
 		}

@@ -34,8 +34,6 @@ type layout struct {
 	prefix      string
 }
 
-var le = binary.LittleEndian
-
 // build writes an archive. It can write wrong ones, which archive/zip cannot.
 func (l layout) build(files ...file) []byte {
 	var out, dir []byte
@@ -64,42 +62,42 @@ func (l layout) build(files ...file) []byte {
 			sum, size = 0, 0
 		}
 		out = append(out, "PK\x03\x04\x00\x00"...)
-		out = le.AppendUint16(out, f.flags)
-		out = le.AppendUint16(out, f.method)
-		out = le.AppendUint32(out, 0)
-		out = le.AppendUint32(out, sum)
-		out = le.AppendUint32(out, size)
-		out = le.AppendUint32(out, size)
-		out = le.AppendUint16(out, uint16(len(local)))
-		out = le.AppendUint16(out, uint16(len(extra)))
+		out = binary.LittleEndian.AppendUint16(out, f.flags)
+		out = binary.LittleEndian.AppendUint16(out, f.method)
+		out = binary.LittleEndian.AppendUint32(out, 0)
+		out = binary.LittleEndian.AppendUint32(out, sum)
+		out = binary.LittleEndian.AppendUint32(out, size)
+		out = binary.LittleEndian.AppendUint32(out, size)
+		out = binary.LittleEndian.AppendUint16(out, uint16(len(local)))
+		out = binary.LittleEndian.AppendUint16(out, uint16(len(extra)))
 		out = append(append(append(out, local...), extra...), f.data...)
 		if l.descriptors && len(f.data) > 0 {
 			out = append(out, "PK\x07\x08"...)
-			out = le.AppendUint32(out, crc)
-			out = le.AppendUint32(out, uint32(len(f.data)))
-			out = le.AppendUint32(out, uint32(len(f.data)))
+			out = binary.LittleEndian.AppendUint32(out, crc)
+			out = binary.LittleEndian.AppendUint32(out, uint32(len(f.data)))
+			out = binary.LittleEndian.AppendUint32(out, uint32(len(f.data)))
 		}
 
 		ext := f.raw
 		packed, unpacked, header := uint32(len(f.data)), uint32(len(f.data)+f.size), uint32(at+f.header)
 		if l.zip64 {
 			ext = append(ext, 1, 0, 24, 0)
-			ext = le.AppendUint64(ext, uint64(unpacked))
-			ext = le.AppendUint64(ext, uint64(packed))
-			ext = le.AppendUint64(ext, uint64(header))
+			ext = binary.LittleEndian.AppendUint64(ext, uint64(unpacked))
+			ext = binary.LittleEndian.AppendUint64(ext, uint64(packed))
+			ext = binary.LittleEndian.AppendUint64(ext, uint64(header))
 			packed, unpacked, header = 1<<32-1, 1<<32-1, 1<<32-1
 		}
 		dir = append(dir, "PK\x01\x02\x00\x00\x00\x00"...)
-		dir = le.AppendUint16(dir, f.flags)
-		dir = le.AppendUint16(dir, f.method)
-		dir = le.AppendUint32(dir, 0)
-		dir = le.AppendUint32(dir, crc)
-		dir = le.AppendUint32(dir, packed)
-		dir = le.AppendUint32(dir, unpacked)
-		dir = le.AppendUint16(dir, uint16(len(name)))
-		dir = le.AppendUint16(dir, uint16(len(ext)))
+		dir = binary.LittleEndian.AppendUint16(dir, f.flags)
+		dir = binary.LittleEndian.AppendUint16(dir, f.method)
+		dir = binary.LittleEndian.AppendUint32(dir, 0)
+		dir = binary.LittleEndian.AppendUint32(dir, crc)
+		dir = binary.LittleEndian.AppendUint32(dir, packed)
+		dir = binary.LittleEndian.AppendUint32(dir, unpacked)
+		dir = binary.LittleEndian.AppendUint16(dir, uint16(len(name)))
+		dir = binary.LittleEndian.AppendUint16(dir, uint16(len(ext)))
 		dir = append(dir, make([]byte, 10)...)
-		dir = le.AppendUint32(dir, header)
+		dir = binary.LittleEndian.AppendUint32(dir, header)
 		dir = append(append(dir, name...), ext...)
 	}
 	start, count := len(out), len(files)+l.entries
@@ -107,23 +105,23 @@ func (l layout) build(files ...file) []byte {
 	if l.zip64 {
 		at := len(out)
 		out = append(out, "PK\x06\x06"...)
-		out = le.AppendUint64(out, 44)
+		out = binary.LittleEndian.AppendUint64(out, 44)
 		out = append(out, make([]byte, 12)...)
-		out = le.AppendUint64(out, uint64(count))
-		out = le.AppendUint64(out, uint64(count))
-		out = le.AppendUint64(out, uint64(len(dir)))
-		out = le.AppendUint64(out, uint64(start))
+		out = binary.LittleEndian.AppendUint64(out, uint64(count))
+		out = binary.LittleEndian.AppendUint64(out, uint64(count))
+		out = binary.LittleEndian.AppendUint64(out, uint64(len(dir)))
+		out = binary.LittleEndian.AppendUint64(out, uint64(start))
 		out = append(out, "PK\x06\x07\x00\x00\x00\x00"...)
-		out = le.AppendUint64(out, uint64(at))
-		out = le.AppendUint32(out, 1)
+		out = binary.LittleEndian.AppendUint64(out, uint64(at))
+		out = binary.LittleEndian.AppendUint32(out, 1)
 		start, count = 1<<32-1, 1<<16-1
 	}
 	out = append(out, "PK\x05\x06\x00\x00\x00\x00"...)
-	out = le.AppendUint16(out, uint16(count))
-	out = le.AppendUint16(out, uint16(count))
-	out = le.AppendUint32(out, uint32(len(dir)))
-	out = le.AppendUint32(out, uint32(start))
-	return le.AppendUint16(out, 0)
+	out = binary.LittleEndian.AppendUint16(out, uint16(count))
+	out = binary.LittleEndian.AppendUint16(out, uint16(count))
+	out = binary.LittleEndian.AppendUint32(out, uint32(len(dir)))
+	out = binary.LittleEndian.AppendUint32(out, uint32(start))
+	return binary.LittleEndian.AppendUint16(out, 0)
 }
 
 // archive is a plain archive of a pickle and storages 0, 1, ….
@@ -141,8 +139,12 @@ func members(pickle string, storages ...[]byte) []file {
 
 // The pickles of tests are put together from these pieces.
 
-func str(s string) string { return "X" + string(le.AppendUint32(nil, uint32(len(s)))) + s }
-func num(n int64) string  { return "\x8a\x08" + string(le.AppendUint64(nil, uint64(n))) }
+func str(s string) string {
+	return "X" + string(binary.LittleEndian.AppendUint32(nil, uint32(len(s)))) + s
+}
+func num(n int64) string {
+	return "\x8a\x08" + string(binary.LittleEndian.AppendUint64(nil, uint64(n)))
+}
 func tuple(parts ...string) string {
 	return "(" + strings.Join(parts, "") + "t"
 }

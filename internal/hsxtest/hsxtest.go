@@ -30,11 +30,11 @@ func Sample(spec Spec, n, tokens int) *format.Sample {
 		spec.Hidden = 1
 	}
 	s := &format.Sample{
-		ID:       fmt.Sprintf("sample-%d", n),
-		Input:    format.Input{Path: fmt.Sprintf("rows_0-2000/data_%d.ckpt", n), Bytes: int64(1000 + n), ModTime: int64(1e18 + n)},
-		Last:     true,
-		Producer: "specforge-eagle3",
-		Tokens:   make([]int32, tokens),
+		ID:     fmt.Sprintf("sample-%d", n),
+		Input:  format.Input{Path: fmt.Sprintf("rows_0-2000/data_%d.ckpt", n), Bytes: int64(1000 + n), ModTime: int64(1e18 + n)},
+		Last:   true,
+		Origin: format.Origin{Producer: "specforge-eagle3"},
+		Tokens: make([]int32, tokens),
 	}
 	for i := range s.Tokens {
 		s.Tokens[i] = int32(rng.IntN(1000))

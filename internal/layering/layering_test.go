@@ -33,14 +33,16 @@ func TestImports(t *testing.T) {
 		"capture/flight":      "format capture",
 		"shard":               "format internal/arrowmsg internal/atomicfile internal/mapped",
 		"validate":            "format shard",
+		"validate/report":     "validate",
 		"bench":               "",
-		"cmd/hsx":             codecs + "capture capture/flight shard validate bench internal/atomicfile internal/mapped",
+		"cmd/hsx":             codecs + "capture capture/flight shard validate validate/report bench internal/atomicfile internal/mapped",
 	}
 	owners := map[string]string{ // dependency that must not spread → the packages that may import it
 		"github.com/apache/arrow":        "shard capture/flight",
 		"google.golang.org/grpc":         "capture/flight",
 		"github.com/sbinet/npyio":        "format/npy",
-		"github.com/zeebo/xxh3":          "shard",
+		"github.com/zeebo/xxh3":          "shard validate",
+		"gonum.org/v1/plot":              "validate/report",
 		"github.com/spf13/cobra":         "cmd/hsx",
 		"github.com/schollz/progressbar": "cmd/hsx",
 	}

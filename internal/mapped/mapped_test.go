@@ -74,7 +74,7 @@ func TestGuardShrunkFile(t *testing.T) {
 func TestGuardPassesOn(t *testing.T) {
 	t.Parallel()
 	want := errors.New("mine")
-	if got := mapped.Guard(func() error { return want }); got != want {
+	if got := mapped.Guard(func() error { return want }); !errors.Is(got, want) {
 		t.Errorf("Guard: got error %v, want %v", got, want)
 	}
 	defer func() {
