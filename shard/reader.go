@@ -78,7 +78,38 @@ func (r *reader) scan() error {
 	}
 	first := r.batch[0]
 	r.batch = r.batch[1:]
+	if err := saneSchema(first); err != nil {
+		return err
+	}
 	return r.checkSchema(data[magicBytes:first.Next])
+}
+
+// saneSchema walks a schema's fields and metadata within their bounds. The Arrow
+// library allocates as many of them as a vector claims: a manifest that was forged
+// together with its shard must not make it do so.
+func saneSchema(m arrowmsg.Message) error {
+	const schemaFields, schemaMeta, fieldChildren, fieldMeta = 1, 2, 5, 6 // of Arrow's Schema.fbs
+	left := 10_000                                                        // vectors may share tables
+	var walk func(t arrowmsg.Table, children, meta, depth int)
+	walk = func(t arrowmsg.Table, children, meta, depth int) {
+		for range t.Tables(meta) {
+			if left--; left < 0 {
+				return
+			}
+		}
+		for child := range t.Tables(children) {
+			if left--; left < 0 || depth == 0 {
+				left = -1
+				return
+			}
+			walk(child, fieldChildren, fieldMeta, depth-1)
+		}
+	}
+	walk(m.Header, schemaFields, schemaMeta, 8)
+	if m.Kind != arrowmsg.Schema || m.Header.Damaged() || left < 0 {
+		return errors.New("arrow schema is damaged, or larger than that of any dataset")
+	}
+	return nil
 }
 
 // checkSchema compares the schema message with the dataset's layout. The Arrow

@@ -14,22 +14,22 @@ import (
 func dataRules() []Rule {
 	const states, ids = "reads states once", "reads ids and masks"
 	return []Rule{
-		{"damaged", "Every sample read is as it was written: ids and states have the digest of their row.", states, "data", Error},
-		{"lengths", "Each state has one row for each token, all of one width.", ids, "data", Error},
-		{"mask-length", "The loss mask has one value for each token.", ids, "data", Error},
-		{"token-range", "Every token id is one of the target's vocabulary.", ids, "data", Error},
-		{"mask-values", "The loss mask holds only 0 and 1.", ids, "data", Warning},
-		{"mask-empty", "Some position of each sample is supervised.", ids, "data", Warning},
-		{"near-empty", "Each sample has a next token to predict.", ids, "data", Warning},
-		{"padded-tail", "No sample ends in padding that was kept.", ids, "data", Warning},
-		{"non-finite", "No state holds NaN or Inf.", states, "data", Error},
-		{"saturated-fp16", "No fp16 state holds ±65504, which is where conversion clips.", states, "data", Warning},
-		{"zero-rows", "No row of a state is all zeros.", states, "data", Error},
-		{"constant-rows", "No row of a state repeats a single value.", states, "data", Error},
-		{"duplicate-blocks", "No two blocks of a sample are equal bit for bit.", states, "data", Error},
-		{"final-equals-block", "The final state is not a copy of a block.", states, "data", Error},
-		{"dtype-label", "The values are spread as those of the type that they are labelled with.", "reads 4 rows of a sample", "data", Warning},
-		{"duplicate-sample", "No two samples have the same ids and the same states.", states, "data", Warning},
+		{"damaged", "every sample read is as it was written: ids and states have the digest of their row", states, "data", Error},
+		{"lengths", "each state has one row for each token, all of one width", ids, "data", Error},
+		{"mask-length", "the loss mask has one value for each token", ids, "data", Error},
+		{"token-range", "every token id is one of the target's vocabulary", ids, "data", Error},
+		{"mask-values", "the loss mask holds only 0 and 1", ids, "data", Warning},
+		{"mask-empty", "some position of each sample is supervised", ids, "data", Warning},
+		{"near-empty", "each sample has a next token to predict", ids, "data", Warning},
+		{"padded-tail", "no sample ends in padding that was kept", ids, "data", Warning},
+		{"non-finite", "no state holds NaN or Inf", states, "data", Error},
+		{"saturated-fp16", "no fp16 state holds ±65504, which is where conversion clips", states, "data", Warning},
+		{"zero-rows", "no row of a state is all zeros", states, "data", Error},
+		{"constant-rows", "no row of a state repeats a single value", states, "data", Error},
+		{"duplicate-blocks", "no two blocks of a sample are equal bit for bit", states, "data", Error},
+		{"final-equals-block", "the final state is not a copy of a block", states, "data", Error},
+		{"dtype-label", "the values are spread as those of the type that they are labelled with", "reads 4 rows of a sample", "data", Warning},
+		{"duplicate-sample", "no two samples have the same ids and the same states", states, "data", Warning},
 	}
 }
 

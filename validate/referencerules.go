@@ -28,7 +28,7 @@ const (
 func referenceRules() []Rule {
 	return []Rule{{
 		Name: ruleReferenceLayer, Needs: "reference", Severity: Error,
-		Doc:  "Each state looks like the layer that it is declared to be, not like another one of a trusted capture.",
+		Doc:  "each state looks like the layer that it is declared to be, not like another one of a trusted capture",
 		Cost: "up to 256 rows per sample",
 	}}
 }

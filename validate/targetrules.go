@@ -22,32 +22,32 @@ func targetRules() []Rule {
 	return []Rule{
 		{
 			Name: ruleEmbeddingRows, Needs: "target", Severity: Error,
-			Doc:  "A state is P_-1 exactly if its rows are the embedding's rows of their tokens, up to one scale.",
+			Doc:  "a state is P_-1 exactly if its rows are the embedding's rows of their tokens, up to one scale",
 			Cost: "a few embedding rows per sample",
 		},
 		{
 			Name: ruleTokenShift, Needs: "target", Severity: Error,
-			Doc:  "The states of a shallow layer lie nearest to the embedding row of their own token, not of a neighbour's.",
+			Doc:  "the states of a shallow layer lie nearest to the embedding row of their own token, not of a neighbour's",
 			Cost: "a few embedding rows per sample",
 		},
 		{
 			Name: ruleOtherSample, Needs: "target", Severity: Error,
-			Doc:  "The states of a shallow layer know the tokens of their own sample, as those of other samples do.",
+			Doc:  "the states of a shallow layer know the tokens of their own sample, as those of other samples do",
 			Cost: "a few embedding rows per sample",
 		},
 		{
 			Name: ruleFinalNorm, Needs: "target", Severity: Error,
-			Doc:  "A state went through the final norm exactly if its rows, divided by the norm's weight, have RMS 1.",
+			Doc:  "a state went through the final norm exactly if its rows, divided by the norm's weight, have RMS 1",
 			Cost: "the norm's weight and a few rows per sample",
 		},
 		{
 			Name: ruleFinalLayer, Needs: "target", Severity: Error,
-			Doc:  "The final state is not a captured earlier layer, as it is or after the final norm.",
+			Doc:  "the final state is not a captured earlier layer, as it is or after the final norm",
 			Cost: "the norm's weight and a few rows per sample",
 		},
 		{
 			Name: ruleNextToken, Needs: "target", Severity: Error,
-			Doc:  "Of the readings of the final state (position, norm, layer) the declared one ranks the true next token best.",
+			Doc:  "of the readings of the final state (position, norm, layer) the declared one ranks the true next token best",
 			Cost: "a few hundred head rows, and a few per sample",
 		},
 	}
