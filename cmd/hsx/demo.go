@@ -1,0 +1,161 @@
+package main
+
+import (
+	"embed"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+// demoData is the small real dumps that the demo works on. An embedded file system
+// has to be a package variable; nothing writes to it.
+//
+//go:embed demodata
+var demoData embed.FS
+
+func newDemoCommand() *cobra.Command {
+	var dir string
+	cmd := &cobra.Command{
+		Use:   "demo",
+		Short: "Show ingest, inspect and verify on small real dumps",
+		Long: `Run hsx on small real dumps that it carries: five files of a tiny model's states, one
+of them cut short. Every command is printed before it runs. Nothing is kept, unless
+--dir names a place for it.`,
+		Example: "  hsx demo\n  hsx demo --dir demo",
+		GroupID: "other",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return runDemo(cmd, dir)
+		},
+	}
+	cmd.Flags().StringVar(&dir, "dir", "", "work in this new directory and keep it")
+	return cmd
+}
+
+// demo runs command lines in a directory of its own and tells what they show.
+type demo struct {
+	cmd *cobra.Command
+	dir string
+	err error // the first surprise: it ends the demo
+}
+
+func runDemo(cmd *cobra.Command, dir string) (err error) {
+	keep := dir != ""
+	if !keep {
+		if dir, err = os.MkdirTemp("", "hsx-demo-"); err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	} else if err := os.Mkdir(dir, 0o755); err != nil {
+		return fmt.Errorf("make the demo's directory: %w", err)
+	}
+	files, err := fs.Sub(demoData, "demodata")
+	if err != nil {
+		return err
+	}
+	if err := os.CopyFS(dir, files); err != nil {
+		return err
+	}
+	d := &demo{cmd: cmd, dir: dir}
+
+	d.say("A dump of five samples, as SpecForge writes them. What is in a file?")
+	d.run(exitDone, "inspect", "dumps/rows_0-2000/data_3.ckpt")
+	d.say("The file does not say which layers its 192 columns come from. We know: the hooks took\nthe outputs of layers 0, 2 and 3. One of the five files was cut short by a full disk.")
+	d.run(exitBadData, "ingest", "--out", "ds", "--layers", "0,2,3", "--target", "config.json", "dumps")
+	d.say("The cut file was named and left where it is; the four good ones are in the dataset.")
+	d.run(exitDone, "inspect", "ds")
+	d.run(exitDone, "verify", "ds")
+	d.say("The same command again reads nothing twice; only the cut file is tried again.")
+	d.run(exitBadData, "ingest", "--out", "ds", "--layers", "0,2,3", "--target", "config.json", "dumps")
+	d.say("Now one bit of a state flips on the disk.")
+	d.flip("ds/shards/000000.arrow")
+	d.run(exitBadData, "verify", "ds")
+	if d.err != nil {
+		return d.err
+	}
+	d.say("hsx found the bit and the sample that it is in. Next, on your own dumps:\n\n" +
+		"    hsx ingest --dry-run DUMPS                              what would be read, and as what\n" +
+		"    hsx ingest --out ds --layers 2,30,58 --target config.json DUMPS\n" +
+		"    hsx verify ds")
+	if keep {
+		d.say("The files are in %s.", dir)
+	}
+	return nil
+}
+
+func (d *demo) say(f string, args ...any) {
+	if d.err == nil {
+		_, d.err = fmt.Fprintf(d.cmd.OutOrStdout(), "\n"+f+"\n\n", args...)
+	}
+}
+
+// run runs one hsx command as a user would type it in the demo's directory.
+func (d *demo) run(want int, args ...string) {
+	if d.err != nil {
+		return
+	}
+	out := d.cmd.OutOrStdout()
+	if _, d.err = fmt.Fprintf(out, "$ hsx %s\n", strings.Join(args, " ")); d.err != nil {
+		return
+	}
+	// The commands work on files of this directory: put it before what the user reads
+	// as relative, and take it out of what they print.
+	short := &replacing{w: out, old: d.dir + string(filepath.Separator)}
+	full := make([]string, len(args))
+	for i, a := range args {
+		full[i] = a
+		if p := filepath.Join(d.dir, a); i > 0 && !strings.HasPrefix(a, "-") && (a == "ds" || exists(p)) {
+			full[i] = p
+		}
+	}
+	root := newRoot()
+	root.SetArgs(full)
+	root.SetOut(short)
+	root.SetErr(short)
+	err := root.ExecuteContext(d.cmd.Context())
+	if code := status(io.Discard, err); code != want {
+		d.err = fmt.Errorf("demo: hsx %s: exit %d, want %d: %w", strings.Join(args, " "), code, want, err)
+		return
+	}
+	if want != exitDone {
+		_, d.err = fmt.Fprintf(out, "(exit %d)\n", want)
+	}
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
+// flip changes one bit in the middle of a file.
+func (d *demo) flip(name string) {
+	if d.err != nil {
+		return
+	}
+	path := filepath.Join(d.dir, name)
+	data, err := os.ReadFile(path)
+	if err == nil {
+		data[len(data)/2] ^= 1
+		err = os.WriteFile(path, data, 0o644)
+	}
+	d.err = err
+}
+
+// replacing leaves out the path of the demo's directory.
+type replacing struct {
+	w   io.Writer
+	old string
+}
+
+func (r *replacing) Write(p []byte) (int, error) {
+	if _, err := io.WriteString(r.w, strings.ReplaceAll(string(p), r.old, "")); err != nil {
+		return 0, err
+	}
+	return len(p), nil
+}

@@ -1,0 +1,84 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+
+	"golang.org/x/sys/unix"
+
+	"hsx/format"
+	"hsx/shard"
+)
+
+// The exit codes. Treat an unknown one as failure.
+const (
+	exitDone        = 0
+	exitFailed      = 1   // could not do the work
+	exitUsage       = 2   // the command line is wrong
+	exitBadData     = 3   // the work was done, and the data is not good
+	exitInterrupted = 130 // by a signal
+)
+
+// errBadData means that the work was done and its result, which is printed already,
+// is that the data is not good.
+var errBadData = errors.New("data is not good")
+
+// usageError is a command line that asks for something that does not exist.
+type usageError struct{ err error }
+
+func (e *usageError) Error() string { return e.err.Error() }
+
+func (e *usageError) Unwrap() error { return e.err }
+
+func usagef(format string, args ...any) error { return &usageError{fmt.Errorf(format, args...)} }
+
+// status prints an error for people, with a hint where there is one, and returns the
+// exit code.
+func status(w io.Writer, err error) int {
+	var usage *usageError
+	switch {
+	case err == nil:
+		return exitDone
+	case errors.Is(err, errBadData):
+		return exitBadData
+	case errors.As(err, &usage):
+		_, _ = fmt.Fprintf(w, "hsx: %v\nhint: see 'hsx --help' or 'hsx COMMAND --help'\n", err) // nowhere to report it
+		return exitUsage
+	case errors.Is(err, context.Canceled):
+		_, _ = fmt.Fprintln(w, "hsx: interrupted")
+		return exitInterrupted
+	}
+	_, _ = fmt.Fprintf(w, "hsx: %v\n", err)
+	if h := hint(err); h != "" {
+		_, _ = fmt.Fprintf(w, "hint: %s\n", h)
+	}
+	return exitFailed
+}
+
+// hint is what a user can do about an error.
+func hint(err error) string {
+	switch {
+	case errors.Is(err, shard.ErrNotDataset):
+		return "make one with 'hsx ingest --out DIR PATH...'"
+	case errors.Is(err, shard.ErrLocked):
+		return "wait until the other hsx is done, or look who it is with 'fuser DIR/lock'; for a job array give each job its own --out and merge"
+	case errors.Is(err, shard.ErrVersion):
+		return "use the hsx that wrote it, or a newer one"
+	case errors.Is(err, shard.ErrOtherDevice):
+		return "merge on the file system that holds the datasets, or pass --copy"
+	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT), errors.Is(err, unix.EFBIG):
+		return "what a dataset holds is safe; make room and run the same command again to continue"
+	case errors.Is(err, unix.EROFS):
+		return "choose an --out that can be written"
+	case shard.IsCorrupt(err):
+		return "see 'hsx verify DIR' for all of the damage"
+	case errors.Is(err, fs.ErrPermission):
+		return "check the owner and mode of the file and of its directory"
+	case errors.Is(err, format.ErrUnsupported):
+		return "see 'hsx inspect FILE' for what it holds"
+	}
+	return ""
+}

@@ -1,0 +1,265 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"hsx/capture"
+	"hsx/format"
+	"hsx/format/producer"
+	"hsx/shard"
+	"hsx/validate"
+)
+
+type ingestOptions struct {
+	out, root, partition, onBad, shardSize string
+	facts                                  factFlags
+	workers                                int
+	lockTimeout                            time.Duration
+	dryRun, asJSON                         bool
+}
+
+func newIngestCommand() *cobra.Command {
+	var o ingestOptions
+	cmd := &cobra.Command{
+		Use:   "ingest --out DS [flags] PATH...",
+		Short: "Read dump files into a dataset",
+		Long: `Read dumps of any known producer into a dataset, durably. Inputs are recognised by
+their content; a bad one is named, kept in DS/rejected.jsonl and left where it is, and
+the rest goes on (exit 3).
+
+The same command again continues: inputs that are in the dataset are not read again,
+refused ones are tried again, and a source that changed is named. ^C finishes the
+current batch and commits; a second one stops at once, which loses nothing committed.
+
+A dump does not say which layers it holds. Pass --layers (or --draft), or the dataset
+will say that they are unknown. Lists are printed in both conventions.`,
+		Example: `  hsx ingest --out ds --layers 2,30,58 --target config.json dumps/
+  hsx ingest --out ds --layers 3,31,59,61 --convention boundary --target config.json vllm/
+  hsx ingest --out ds --draft draft/config.json dumps/
+  hsx ingest --dry-run dumps/
+  hsx ingest --out part1 --partition 1/8 --layers 2,30,58 dumps/`,
+		GroupID: "data",
+		Args:    cobra.MinimumNArgs(1),
+		RunE:    func(cmd *cobra.Command, args []string) error { return runIngest(cmd, args, o) },
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.out, "out", "", "directory of the dataset, made if need be")
+	o.facts.add(cmd)
+	f.StringVar(&o.partition, "partition", "", "take share i of n of the inputs, as i/n: for job arrays, with a dataset each; then merge")
+	f.StringVar(&o.onBad, "on-bad", "skip", "what a bad input does: skip (it is kept in rejected.jsonl) or fail (stop there)")
+	f.StringVar(&o.shardSize, "shard-size", "1GiB", "where shards are cut")
+	f.StringVar(&o.root, "root", "", "name sources relative to this directory (default: the deepest one common to the paths)")
+	f.IntVar(&o.workers, "workers", min(4, runtime.GOMAXPROCS(0)), "inputs opened ahead")
+	f.DurationVar(&o.lockTimeout, "lock-timeout", 10*time.Second, "how long to wait for the writer of a locked file")
+	f.BoolVar(&o.dryRun, "dry-run", false, "read and recognise everything, write nothing")
+	f.BoolVar(&o.asJSON, "json", false, "print one JSON document")
+	_ = cmd.RegisterFlagCompletionFunc("on-bad", cobra.FixedCompletions([]string{"skip", "fail"}, cobra.ShellCompDirectiveNoFileComp)) // the flag exists
+	return cmd
+}
+
+// ingestResult is the JSON document of hsx ingest.
+type ingestResult struct {
+	Inputs     int                `json:"inputs"`   // dumps looked at in this run
+	Samples    int                `json:"samples"`  // put in this run
+	Tokens     int64              `json:"tokens"`   // of these samples
+	Bytes      int64              `json:"bytes"`    // of the dumps they came from
+	Rejected   int                `json:"rejected"` // inputs and samples refused in this run
+	Skipped    int                `json:"skipped"`  // inputs that were in the dataset already
+	Side       int                `json:"side"`     // files that a producer writes beside its samples
+	Ignored    int                `json:"ignored"`  // files that are no dumps
+	Warnings   []string           `json:"warnings"`
+	Rejections []format.Rejection `json:"rejections"` // the first of them; all are in rejected.jsonl
+	Shards     int                `json:"shards"`     // of the whole dataset
+	Rows       int64              `json:"rows"`       // of the whole dataset
+	Producers  map[string]int     `json:"producers"`  // inputs by the producer they were recognised as
+	Seconds    float64            `json:"seconds"`
+	HeapBytes  uint64             `json:"heap_bytes"` // the most that the Go heap took from the system
+	Partial    bool               `json:"interrupted"`
+
+	why map[string]string // of each producer, the first input's reason
+}
+
+// listed bounds what is kept of warnings and rejections for printing.
+const listed = 20
+
+func runIngest(cmd *cobra.Command, paths []string, o ingestOptions) error {
+	facts, err := o.facts.facts()
+	if err != nil {
+		return err
+	}
+	copt, err := o.captureOptions(facts)
+	if err != nil {
+		return err
+	}
+	size, err := parseSize(o.shardSize)
+	if err != nil {
+		return usagef("--shard-size: %w", err)
+	}
+	if o.out == "" && !o.dryRun {
+		return usagef("--out is missing: name the dataset's directory")
+	}
+	for _, path := range paths { // before the dataset is made
+		if _, err := os.Stat(path); err != nil {
+			return fmt.Errorf("list inputs: %w", err)
+		}
+	}
+	if ds, err := shard.Open(o.out); err == nil && facts.Layers != nil { // else the writer makes one, or says why not
+		if err := sameLayers(ds.Manifest().Layout(), facts.Layers); err != nil {
+			return fmt.Errorf("add %s to %s: %w", facts.Layers, o.out, err)
+		}
+	}
+	ctx, stderr := cmd.Context(), cmd.ErrOrStderr()
+	if facts.Layers != nil {
+		say(stderr, "layers: %s", facts.Layers)
+	}
+	start := time.Now()
+	res := ingestResult{Warnings: []string{}, Rejections: []format.Rejection{}, Producers: map[string]int{}, why: map[string]string{}}
+	res.watch(&copt, stderr)
+
+	var sink capture.Sink = discard{}
+	var w *shard.Writer
+	if !o.dryRun {
+		w, err = shard.OpenWriter(o.out, shard.Options{
+			ShardBytes: size, BatchBytes: min(size, shard.DefaultBatchBytes), WrittenBy: version(), Target: facts.Target,
+		})
+		if err != nil {
+			return fmt.Errorf("open dataset: %w", err)
+		}
+		defer func() { _ = w.Close() }() // after the commit there is nothing to lose
+		note := copt.Reject
+		copt.Has, sink = w.Has, w
+		copt.Reject = func(r format.Rejection) error { return errors.Join(note(r), w.Reject(r)) }
+	}
+	plan, err := capture.NewPlan(ctx, paths, copt)
+	if err != nil {
+		return fmt.Errorf("list inputs: %w", err)
+	}
+	bar := newProgress(stderr, "ingest", plan.Bytes())
+	plan.OnProgress(func(p capture.Progress) { advance(bar, p.Bytes) })
+	stats, err := plan.Run(ctx, sink)
+	finish(bar)
+	res.add(stats)
+	res.Partial = errors.Is(err, context.Canceled)
+	stopped := err != nil && !res.Partial
+	if w != nil && (!stopped || errors.Is(err, capture.ErrRejected)) {
+		if err := w.Commit(context.WithoutCancel(ctx)); err != nil {
+			return fmt.Errorf("commit %s: %w", o.out, err) // a result that is not there is not told
+		}
+		if ds, err := shard.Open(o.out); err == nil {
+			res.Shards, res.Rows = len(ds.Manifest().Shards), ds.Manifest().Rows
+		}
+	}
+	if stopped {
+		return err
+	}
+	res.Seconds = time.Since(start).Seconds()
+	res.HeapBytes = heapPeak()
+	if perr := res.print(cmd.OutOrStdout(), o); perr != nil {
+		return errors.Join(err, perr)
+	}
+	if err == nil && res.Rejected > 0 {
+		return errBadData
+	}
+	return err
+}
+
+// sameLayers refuses layers that a dataset does not hold, also when all of the inputs
+// are in it already and nothing would be read. The last of a list may be the final
+// state before the norm, and a dump may have no other than its final.
+func sameLayers(have format.Layout, want format.Layers) error {
+	if len(have.States) == 0 || have.States[0].Role == format.RoleFinal {
+		return nil
+	}
+	last := have.States[len(have.States)-1]
+	if last.Role == format.RoleFinal && last.Norm != format.NormPost && validate.Diff(have, want[:len(want)-1]) == "" {
+		return nil
+	}
+	if diff := validate.Diff(have, want); diff != "" {
+		return fmt.Errorf("%s: %w", diff, shard.ErrMismatch)
+	}
+	return nil
+}
+
+// captureOptions translates the flags.
+func (o *ingestOptions) captureOptions(facts producer.Facts) (capture.Options, error) {
+	c := capture.Options{
+		Facts: facts, Root: o.root, Exclude: o.out, Workers: o.workers,
+		LockTimeout: o.lockTimeout, StopAtRejection: o.onBad == "fail",
+	}
+	if o.onBad != "skip" && o.onBad != "fail" {
+		return c, usagef("--on-bad: %q is not known, want skip or fail", o.onBad)
+	}
+	if o.workers < 1 {
+		return c, usagef("--workers: %d is too few, want at least 1", o.workers)
+	}
+	var err error
+	c.Part, c.Parts, err = parsePartition(o.partition)
+	return c, err
+}
+
+// parsePartition reads i/n; an empty text is 0 of 0, which is all.
+func parsePartition(s string) (part, parts int, err error) {
+	if s == "" {
+		return 0, 0, nil
+	}
+	before, after, ok := strings.Cut(s, "/")
+	i, err1 := strconv.Atoi(before)
+	n, err2 := strconv.Atoi(after)
+	if !ok || err1 != nil || err2 != nil || i < 1 || i > n {
+		return 0, 0, usagef("--partition: %q is not i/n with i from 1 to n, such as 3/8", s)
+	}
+	return i, n, nil
+}
+
+// parseSize reads a number of bytes such as 1GiB, 500MB or 65536.
+func parseSize(s string) (int64, error) {
+	units := []struct {
+		name string
+		n    int64
+	}{{"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}, {"TiB", 1 << 40}, {"kB", 1e3}, {"MB", 1e6}, {"GB", 1e9}, {"TB", 1e12}, {"B", 1}}
+	number, unit := strings.TrimSpace(s), int64(1)
+	for _, u := range units {
+		if rest, ok := strings.CutSuffix(number, u.name); ok {
+			number, unit = strings.TrimSpace(rest), u.n
+			break
+		}
+	}
+	n, err := strconv.ParseInt(number, 10, 64)
+	if err != nil || n <= 0 || n > (1<<62)/unit {
+		return 0, fmt.Errorf("%q is not a size, want a number above 0 such as 1GiB or 500MB", s)
+	}
+	return n * unit, nil
+}
+
+// discard is the sink of a dry run.
+type discard struct{}
+
+// Put checks a sample as a dataset would, and forgets it.
+func (discard) Put(_ context.Context, s *format.Sample) error {
+	if err := s.Check(); err != nil {
+		return fmt.Errorf("%w: %w", format.ErrRefused, err)
+	}
+	return nil
+}
+
+// say writes one line of talk.
+func say(w io.Writer, f string, args ...any) {
+	_, _ = fmt.Fprintf(w, f+"\n", args...) // talk that nobody hears is no failure
+}
+
+// heapPeak is the most that the Go heap ever held of the system's memory.
+func heapPeak() uint64 {
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapSys
+}

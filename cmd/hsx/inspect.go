@@ -1,0 +1,176 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"hsx/capture"
+	"hsx/shard"
+)
+
+// largestBatch is where readers of newer Arrow libraries begin to refuse a record
+// batch, unless they are told a higher limit.
+const largestBatch = 256 << 20
+
+func newInspectCommand() *cobra.Command {
+	var facts factFlags
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "inspect DS|FILE",
+		Short: "Show what is in a dataset or in a dump file",
+		Long: `Show what is in a dataset, from its manifest, or in any single dump file: its
+tensors, the producer it was recognised as and why, and its first tokens. A dump file
+that cannot be read is described as far as it goes (exit 3).`,
+		Example: `  hsx inspect ds
+  hsx inspect dumps/rows_0-2000/data_0.ckpt
+  hsx inspect --target config.json --json response_0.json`,
+		GroupID: "data",
+		Args:    cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if isDataset(args[0]) {
+				return inspectDataset(cmd.OutOrStdout(), args[0], asJSON)
+			}
+			f, err := facts.facts()
+			if err != nil {
+				return err
+			}
+			in, err := capture.Inspect(cmd.Context(), args[0], capture.Options{Facts: f})
+			if err != nil {
+				if info, serr := os.Stat(args[0]); serr == nil && info.IsDir() && cmd.Context().Err() == nil {
+					return fmt.Errorf("%w, and it is %w", err, shard.ErrNotDataset)
+				}
+				return err
+			}
+			return inspectDump(cmd.OutOrStdout(), in, asJSON)
+		},
+	}
+	facts.add(cmd)
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON document")
+	return cmd
+}
+
+// isDataset tells a dataset from a directory of dumps, which may hold a
+// manifest.json of a producer's own.
+func isDataset(path string) bool {
+	info, err := os.Stat(filepath.Join(path, "shards"))
+	return err == nil && info.IsDir()
+}
+
+func inspectDataset(w io.Writer, dir string, asJSON bool) error {
+	ds, err := shard.Open(dir)
+	if err != nil {
+		return fmt.Errorf("open dataset: %w", err)
+	}
+	m := ds.Manifest()
+	if asJSON {
+		return printJSON(w, m)
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "dataset %s (format %d, written by %s)\n", dir, m.Version, m.WrittenBy)
+	fact(&b, "producer", "%s", orUnknown(m.Producer))
+	describeDataset(&b, m)
+	t := m.Target
+	if t.Layers > 0 {
+		fact(&b, "target", "%s: %d layers, hidden size %d, vocabulary %d", orUnknown(t.Name), t.Layers, t.HiddenSize, t.VocabSize)
+	} else {
+		fact(&b, "target", "unknown (pass --target when you ingest)")
+	}
+	if m.Shifted {
+		fact(&b, "shifted", "ids and mask are one position to the left of the states")
+	}
+	fact(&b, "inputs", "%d lines in inputs.jsonl, %d in rejected.jsonl", m.Inputs.Lines, m.Rejected.Lines)
+	for _, s := range m.Shards {
+		fact(&b, s.Name, "%s, %s, %s", count(s.Rows, "sample"), count(s.Tokens, "token"), bytesText(s.Bytes))
+		for _, f := range s.Fingerprint {
+			fmt.Fprintf(&b, "%13s%-10s RMS %.4g ± %.2g, mean %.3g ± %.2g\n", "", f.Column, f.RMS, f.RMSSD, f.Mean, f.MeanSD)
+		}
+		if s.LargestBatch > largestBatch {
+			fact(&b, "", "one sample makes a record batch of %s: newer Arrow libraries read it only with a higher body-size limit", bytesText(s.LargestBatch))
+		}
+	}
+	_, err = io.WriteString(w, b.String())
+	return err
+}
+
+func orUnknown(s string) string {
+	if s == "" {
+		return "unknown"
+	}
+	return s
+}
+
+func inspectDump(w io.Writer, in *capture.Inspection, asJSON bool) error {
+	bad := in.Problem != ""
+	for _, s := range in.Samples {
+		bad = bad || s.Problem != ""
+	}
+	var err error
+	if asJSON {
+		err = printJSON(w, in)
+	} else {
+		_, err = io.WriteString(w, dumpText(in))
+	}
+	if err == nil && bad {
+		return errBadData
+	}
+	return err
+}
+
+func dumpText(in *capture.Inspection) string {
+	var b strings.Builder
+	line := func(name, f string, args ...any) { fact(&b, name, f, args...) }
+	kind := in.Container
+	if kind == "" {
+		kind = "dump"
+	}
+	fmt.Fprintf(&b, "%s %s (%s)\n", kind, in.Path, bytesText(in.Bytes))
+	switch {
+	case in.Producer != "":
+		line("producer", "%s (%s)", in.Producer, in.Title)
+		line("because", "%s", in.Why)
+	case in.Side != "":
+		line("is", "%s", in.Side)
+	}
+	facts(&b, "states", layoutLines(in.Layout))
+	for i, t := range in.Tensors {
+		name := ""
+		if i == 0 {
+			name = "holds"
+		}
+		switch {
+		case t.DType == "":
+			line(name, "%s = %s", printable(t.Key), printable(t.Value))
+		case t.Strides != nil:
+			line(name, "%s %s %v, a view with strides %v of storage %s", printable(t.Key), t.DType, t.Shape, t.Strides, printable(t.Storage))
+		default:
+			line(name, "%s %s %v", printable(t.Key), t.DType, t.Shape)
+		}
+	}
+	for _, s := range in.Samples {
+		if s.Problem != "" {
+			line("sample", "cannot be taken: %s", s.Problem)
+			continue
+		}
+		mask := "no loss mask"
+		if s.Supervised >= 0 {
+			mask = fmt.Sprintf("%d supervised", s.Supervised)
+		}
+		more := ""
+		if s.Tokens > len(s.FirstTokens) {
+			more = " …"
+		}
+		line("sample", "%s: %s, %s, ids %s%s", printable(s.ID), count(int64(s.Tokens), "token"), mask, strings.Trim(fmt.Sprint(s.FirstTokens), "[]"), more)
+	}
+	for _, n := range in.Notes {
+		line("note", "%s", n)
+	}
+	if in.Problem != "" {
+		line("problem", "%s", in.Problem)
+	}
+	return b.String()
+}

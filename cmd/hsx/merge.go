@@ -1,0 +1,56 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"hsx/shard"
+)
+
+func newMergeCommand() *cobra.Command {
+	var out string
+	var doCopy, asJSON bool
+	cmd := &cobra.Command{
+		Use:   "merge --out DS DS...",
+		Short: "Make one dataset of several, without copying",
+		Long: `Make one dataset of several that hold the same capture (layers, norm, dtypes and
+producer) and no sample twice. Shards become hard links: they take no room and are
+never modified, so the datasets stay independent. The last step of a job array.`,
+		Example: `  hsx ingest --out part1 --partition 1/2 --layers 2,30,58 dumps/
+  hsx ingest --out part2 --partition 2/2 --layers 2,30,58 dumps/
+  hsx merge --out ds part1 part2`,
+		GroupID: "data",
+		Args:    cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if out == "" {
+				return usagef("--out is missing: name the new dataset's directory")
+			}
+			m, err := shard.Merge(out, args, shard.MergeOptions{Copy: doCopy, WrittenBy: version()})
+			if err != nil {
+				return fmt.Errorf("merge into %s: %w", out, err)
+			}
+			if asJSON {
+				return printJSON(cmd.OutOrStdout(), mergeResult{Datasets: len(args), Shards: len(m.Shards), Rows: m.Rows, Tokens: m.Tokens})
+			}
+			var b strings.Builder
+			fmt.Fprintf(&b, "merged %s into %s\n", count(int64(len(args)), "dataset"), out)
+			describeDataset(&b, m)
+			_, err = fmt.Fprint(cmd.OutOrStdout(), b.String())
+			return err
+		},
+	}
+	cmd.Flags().StringVar(&out, "out", "", "directory of the new dataset")
+	cmd.Flags().BoolVar(&doCopy, "copy", false, "copy shards that lie on another file system")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON document")
+	return cmd
+}
+
+// mergeResult is the JSON document of hsx merge.
+type mergeResult struct {
+	Datasets int   `json:"datasets"`
+	Shards   int   `json:"shards"`
+	Rows     int64 `json:"rows"`
+	Tokens   int64 `json:"tokens"`
+}

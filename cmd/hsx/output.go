@@ -1,0 +1,146 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"hsx/format"
+	"hsx/shard"
+)
+
+const formatVersion = shard.Version
+
+// printJSON writes one document. Its fields are an interface: new ones may come,
+// none goes or changes its meaning.
+func printJSON(w io.Writer, v any) error {
+	e := json.NewEncoder(w)
+	e.SetIndent("", "  ")
+	return e.Encode(v)
+}
+
+// bytesText is a size for people: "1.5 MB".
+func bytesText(n int64) string {
+	const units = "kMGTPE"
+	if n < 1000 {
+		return fmt.Sprintf("%d bytes", n)
+	}
+	v, i := float64(n)/1000, 0
+	for v >= 999.5 && i < len(units)-1 {
+		v /= 1000
+		i++
+	}
+	return fmt.Sprintf("%.3g %cB", v, units[i])
+}
+
+// count is a number for people, with thousands apart: "1,136 tokens", "1 sample".
+func count(n int64, noun string) string {
+	s := strconv.FormatInt(n, 10)
+	for i := len(s) - 3; i > 0; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	if n != 1 {
+		noun += "s"
+	}
+	return s + " " + noun
+}
+
+// printable makes text from a dump safe for a terminal: a tensor's name or an id may
+// hold anything.
+func printable(s string) string {
+	for _, r := range s {
+		if !strconv.IsPrint(r) {
+			return strconv.Quote(s)
+		}
+	}
+	return s
+}
+
+// layoutLines describes a layout, one line per fact.
+func layoutLines(l format.Layout) []string {
+	var layers format.Layers
+	var rest []string
+	unknown := 0
+	for _, s := range l.States {
+		switch s.Role {
+		case format.RoleLayer:
+			layers = append(layers, s.Layer)
+		case format.RoleBlock:
+			unknown++
+		case format.RoleFinal:
+			rest = append(rest, fmt.Sprintf("final (%s the norm)", map[format.Norm]string{
+				format.NormPre: "before", format.NormPost: "after", format.NormUnknown: "unknown whether before or after"}[s.Norm]))
+		}
+	}
+	var lines []string
+	if layers != nil {
+		lines = append(lines, layers.String())
+	}
+	if unknown > 0 {
+		lines = append(lines, fmt.Sprintf("%d blocks of unknown layers (pass --layers when you ingest)", unknown))
+	}
+	lines = append(lines, rest...)
+	if l.HiddenSize > 0 {
+		lines = append(lines, fmt.Sprintf("hidden size %d, %s", l.HiddenSize, dtypes(l)))
+	}
+	return lines
+}
+
+// dtypes lists the element types of a layout: usually one.
+func dtypes(l format.Layout) string {
+	var out []string
+	for _, s := range l.States {
+		if d := s.DType.String(); len(out) == 0 || out[len(out)-1] != d {
+			out = append(out, d)
+		}
+	}
+	return strings.Join(out, ", ")
+}
+
+// factWidth is where the lines of facts are wrapped: a terminal of 80 columns.
+const factWidth = 80
+
+// fact writes one named fact, wrapped, under the column of names.
+func fact(b *strings.Builder, name, f string, args ...any) {
+	const indent = 13
+	fmt.Fprintf(b, "  %-10s ", name)
+	wrap(b, max(indent, len(name)+3), indent, fmt.Sprintf(f, args...))
+}
+
+// paragraph writes text, wrapped and indented.
+func paragraph(b *strings.Builder, indent int, f string, args ...any) {
+	fmt.Fprintf(b, "%*s", indent, "")
+	wrap(b, indent, indent, fmt.Sprintf(f, args...))
+}
+
+// wrap writes text from column width on and breaks it at spaces.
+func wrap(b *strings.Builder, width, indent int, text string) {
+	for i, word := range strings.Split(text, " ") {
+		n := utf8.RuneCountInString(word)
+		switch {
+		case i == 0:
+			b.WriteString(word)
+		case width+1+n > factWidth:
+			fmt.Fprintf(b, "\n%*s%s", indent, "", word)
+			width = indent - 1
+		default:
+			b.WriteString(" " + word)
+		}
+		width += n
+		if i > 0 {
+			width++
+		}
+	}
+	b.WriteByte('\n')
+}
+
+// facts writes several lines under one name.
+func facts(b *strings.Builder, name string, lines []string) {
+	for _, line := range lines {
+		fact(b, name, "%s", line)
+		name = ""
+	}
+}

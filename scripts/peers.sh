@@ -1,0 +1,21 @@
+#!/bin/sh
+# Measures hsx against what a user would run instead; see peers.py. Settings: GIB,
+# ROUNDS, WORK (kept: dumps and virtual environment), PEERS (make_dumps.py and
+# ingest_peers.py), KEEP=1 keeps the last outputs.
+set -eu
+cd "$(dirname "$0")/.."
+: "${GIB:=2}" "${ROUNDS:=3}" "${WORK:=build/peers}" "${PEERS:?name the directory with make_dumps.py and ingest_peers.py}"
+for f in make_dumps.py ingest_peers.py; do
+	[ -f "$PEERS/$f" ] || { echo "peers: no $f in PEERS=$PEERS" >&2; exit 2; }
+done
+mkdir -p "$WORK"
+scripts/venv.sh "$WORK/venv" scripts/peers-requirements.txt
+
+dumps=$WORK/dumps-${GIB}gib
+if [ ! -d "$dumps" ]; then
+	rm -rf "$dumps.part"
+	"$WORK/venv/bin/python" "$PEERS/make_dumps.py" --out "$dumps.part" --gib "$GIB"
+	mv "$dumps.part" "$dumps" # whole, or not there
+fi
+exec "$WORK/venv/bin/python" scripts/peers.py --hsx bin/hsx --dumps "$dumps" --work "$WORK" \
+	--peers "$PEERS/ingest_peers.py" --rounds "$ROUNDS"
