@@ -92,3 +92,22 @@ func BenchmarkSamples(b *testing.B) {
 		}
 	})
 }
+
+func BenchmarkVerify(b *testing.B) {
+	b.Run("bf16-16x4x1024x1024", func(b *testing.B) {
+		dir := b.TempDir()
+		var samples []*format.Sample
+		for i := range 16 {
+			samples = append(samples, hsxtest.Sample(hsxtest.Spec{Hidden: 1024, Layers: field(), Final: true, DType: format.BFloat16}, i, 1024))
+		}
+		write(b, dir, shard.Options{}, samples...)
+		ds := open(b, dir)
+		b.SetBytes(ds.Manifest().Shards[0].Bytes)
+		b.ReportAllocs()
+		for b.Loop() {
+			if err := ds.Verify(b.Context(), func(c *shard.CorruptError) { b.Error(c) }, nil); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+}

@@ -65,6 +65,9 @@ func runAudit(cmd *cobra.Command, args []string, o auditOptions) error {
 	case parts > 0 && (o.merge || o.html != ""):
 		return usagef("--partition gives a partial report, which --merge and --html take later")
 	}
+	if err := placeFor("--html", o.html); err != nil {
+		return err
+	}
 	in, done, err := o.against.input()
 	defer done()
 	if err != nil {
@@ -117,6 +120,9 @@ func readPartials(paths []string) ([]*validate.Partial, error) {
 		p := &validate.Partial{}
 		if err := json.Unmarshal(data, p); err != nil {
 			return nil, fmt.Errorf("read %s: not a partial report: %w", path, err)
+		}
+		if p.Format == 0 { // some other JSON document
+			return nil, fmt.Errorf("read %s: not a partial report, which 'hsx audit --partition' prints", path)
 		}
 		out = append(out, p)
 	}

@@ -23,10 +23,10 @@ func newDemoCommand() *cobra.Command {
 	var dir string
 	cmd := &cobra.Command{
 		Use:   "demo",
-		Short: "Show ingest, inspect and verify on small real dumps",
-		Long: `Run hsx on small real dumps that it carries: five files of a tiny model's states, one
-of them cut short. Every command is printed before it runs. Nothing is kept, unless
---dir names a place for it.`,
+		Short: "Show ingest, inspect, verify and validate on small real dumps",
+		Long: `Run hsx on small real dumps that it carries: files of a tiny model's states, one of them
+cut short and one with a wrong layer. Every command is printed before it runs. Nothing
+is kept, unless --dir names a place for it.`,
 		Example: "  hsx demo\n  hsx demo --dir demo",
 		GroupID: "other",
 		Args:    cobra.NoArgs,
@@ -76,13 +76,20 @@ func runDemo(cmd *cobra.Command, dir string) (err error) {
 	d.say("Now one bit of a state flips on the disk.")
 	d.flip("ds/shards/000000.arrow")
 	d.run(exitBadData, "verify", "ds")
+	d.flip("ds/shards/000000.arrow")
+	d.say("hsx found the bit and the sample that it is in. We put it back, and ask what no checksum\ncan answer: are these the layers that draft.json means, and the server that is to run it?")
+	d.run(exitDone, "validate", "--layers", "0,2,3", "--draft", "draft.json", "--server", "sglang", "--target", "config.json", "ds")
+	d.say("They are, for SGLang; other servers would read other layers from that config. Then somebody\nchanged the hooks. The new dump has the same names, shapes and types.")
+	d.run(exitDone, "ingest", "--out", "ds2", "--layers", "0,2,3", "--target", "config.json", "changed")
+	d.run(exitBadData, "validate", "--layers", "0,2,3", "--draft", "draft.json", "--server", "sglang", "--target", "config.json", "ds2")
 	if d.err != nil {
 		return d.err
 	}
-	d.say("hsx found the bit and the sample that it is in. Next, on your own dumps:\n\n" +
+	d.say("Its first state is the embedding, which the states alone prove. Next, on your own dumps:\n\n" +
 		"    hsx ingest --dry-run DUMPS                              what would be read, and as what\n" +
 		"    hsx ingest --out ds --layers 2,30,58 --target config.json DUMPS\n" +
-		"    hsx verify ds")
+		"    hsx verify ds\n" +
+		"    hsx validate --layers 2,30,58 --draft draft/ --target target/ ds")
 	if keep {
 		d.say("The files are in %s.", dir)
 	}
@@ -110,7 +117,7 @@ func (d *demo) run(want int, args ...string) {
 	full := make([]string, len(args))
 	for i, a := range args {
 		full[i] = a
-		if p := filepath.Join(d.dir, a); i > 0 && !strings.HasPrefix(a, "-") && (a == "ds" || exists(p)) {
+		if p := filepath.Join(d.dir, a); i > 0 && !strings.HasPrefix(a, "-") && (args[i-1] == "--out" || exists(p)) {
 			full[i] = p
 		}
 	}

@@ -25,6 +25,9 @@ dump of all layers: a few hundred tokens from each of a few texts are enough.`,
 			if out == "" {
 				return usagef("--out is missing: name the file")
 			}
+			if err := placeFor("--out", out); err != nil {
+				return err
+			}
 			ds, err := shard.Open(args[0])
 			if err != nil {
 				return fmt.Errorf("open dataset: %w", err)

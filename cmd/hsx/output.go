@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -20,6 +22,19 @@ func printJSON(w io.Writer, v any) error {
 	e := json.NewEncoder(w)
 	e.SetIndent("", "  ")
 	return e.Encode(v)
+}
+
+// placeFor reports why a file could not be written, before the work that is to fill it.
+func placeFor(flag, path string) error {
+	if path == "" {
+		return nil
+	}
+	if info, err := os.Stat(filepath.Dir(path)); err != nil {
+		return fmt.Errorf("write %s: %w", flag, err)
+	} else if !info.IsDir() {
+		return fmt.Errorf("write %s: %s is not a directory", flag, filepath.Dir(path))
+	}
+	return nil
 }
 
 // bytesText is a size for people: "1.5 MB".

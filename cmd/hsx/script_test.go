@@ -21,11 +21,16 @@ func TestMain(m *testing.M) {
 }
 
 // TestScript runs the scripts in testdata/script, one per behaviour of the command
-// line. Each finds the small kit at kit, which is a link and must not be changed.
+// line. Each finds the small kit at kit, and two texts' states of all layers at layers,
+// which are links and must not be changed.
 // HSX_UPDATE=1 writes the expected output anew.
 func TestScript(t *testing.T) {
 	t.Parallel()
 	kit, err := filepath.Abs("testdata/kit")
+	if err != nil {
+		t.Fatal(err)
+	}
+	layers, err := filepath.Abs("../../validate/testdata/layers")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,7 +43,7 @@ func TestScript(t *testing.T) {
 			e.Setenv("GORACE", noSleep)
 			e.Setenv("DUMP", "kit/dumps/specforge_eagle3")
 			e.Setenv("MODEL", "kit/model/config.json")
-			return os.Symlink(kit, filepath.Join(e.WorkDir, "kit"))
+			return errors.Join(os.Symlink(kit, filepath.Join(e.WorkDir, "kit")), os.Symlink(layers, filepath.Join(e.WorkDir, "layers")))
 		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
 			"exit": exitCode,

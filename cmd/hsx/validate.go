@@ -79,6 +79,9 @@ func runValidate(cmd *cobra.Command, dir string, a againstFlags, opt validate.Op
 	if err != nil {
 		return fmt.Errorf("validate %s: %w", dir, err)
 	}
+	if len(r.Rules) == 0 {
+		return fmt.Errorf("validate %s: no rule could run: %s", dir, strings.Join(r.CouldNotRun, "; "))
+	}
 	if asJSON {
 		err = printJSON(cmd.OutOrStdout(), r)
 	} else {
@@ -95,7 +98,7 @@ func runValidate(cmd *cobra.Command, dir string, a againstFlags, opt validate.Op
 func reportText(dir string, r *validate.Report) string {
 	var b strings.Builder
 	worst := map[validate.Verdict]string{
-		validate.Sound:    "sound: nothing speaks against training on it",
+		validate.Sound:    "sound: no rule speaks against training on it",
 		validate.Doubtful: "doubtful: read the warnings before training on it",
 		validate.Unfit:    "unfit: do not train on it before the errors are mended",
 	}
@@ -122,19 +125,27 @@ func reportText(dir string, r *validate.Report) string {
 	if len(r.Groups) > 0 {
 		b.WriteByte('\n')
 	}
-	fmt.Fprintf(&b, "read %s (%s, %s of states)", count(r.Samples, "sample"), count(r.Tokens, "token"), bytesText(r.Bytes))
 	if r.NotRead != "" {
-		fmt.Fprintf(&b, "; %s", r.NotRead)
+		fmt.Fprintf(&b, "%s\n", r.NotRead)
+	} else {
+		fmt.Fprintf(&b, "read %s (%s, %s of states)\n", count(r.Samples, "sample"), count(r.Tokens, "token"), bytesText(r.Bytes))
 	}
-	fmt.Fprintf(&b, "\n%s ran", count(int64(len(r.Rules)), "rule"))
-	if len(r.CouldNotRun) > 0 {
-		b.WriteString("; could not run:")
-	}
-	b.WriteByte('\n')
+	fmt.Fprintf(&b, "%s ran\n", count(int64(len(r.Rules)), "rule"))
 	for _, m := range r.CouldNotRun {
-		paragraph(&b, 2, "%s", m)
+		paragraph(&b, 0, "%s", shortened(m))
 	}
 	return b.String()
+}
+
+// shortened says of rules that could not run how many they are and what they need;
+// their names are in the JSON document and in the list of rules.
+func shortened(couldNotRun string) string {
+	names, need, _ := strings.Cut(couldNotRun, ": ")
+	if n := strings.Count(names, ",") + 1; n > 1 {
+		return fmt.Sprintf("%d rules did not: they %s", n, need)
+	}
+	need = strings.TrimPrefix(strings.TrimPrefix(need, "needs "), "need ")
+	return fmt.Sprintf("%s did not: it needs %s", names, need)
 }
 
 // findingPlace is where a finding is: sample, column and token, as far as it has them.

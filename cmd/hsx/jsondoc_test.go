@@ -1,0 +1,128 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// documented are the fields that docs/json.md lists for each document: those in the
+// tables under its heading, up to the next heading of any depth.
+func documented(t *testing.T) map[string][]string {
+	t.Helper()
+	data, err := os.ReadFile("../../docs/json.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	fields, section := map[string][]string{}, ""
+	name := regexp.MustCompile("`([a-z0-9_]+)`")
+	for line := range strings.Lines(string(data)) {
+		line = strings.TrimSpace(line)
+		switch {
+		case strings.HasPrefix(line, "## "):
+			section = strings.TrimPrefix(line, "## ")
+			fields[section] = nil
+		case strings.HasPrefix(line, "#"):
+			section = ""
+		case strings.HasPrefix(line, "| `") && section != "":
+			cell, _, _ := strings.Cut(line[2:], "|")
+			for _, m := range name.FindAllStringSubmatch(cell, -1) {
+				fields[section] = append(fields[section], m[1])
+			}
+		}
+	}
+	return fields
+}
+
+// printedFields adds the fields of a JSON document, or of those that a list has.
+func printedFields(t *testing.T, fields map[string]bool, doc []byte) {
+	t.Helper()
+	var list []map[string]json.RawMessage
+	if !bytes.HasPrefix(doc, []byte("[")) {
+		doc = slices.Concat([]byte("["), doc, []byte("]"))
+	}
+	if err := json.Unmarshal(doc, &list); err != nil {
+		t.Fatalf("%v:\n%.1000s", err, doc)
+	}
+	for _, object := range list {
+		for name := range object {
+			fields[name] = true
+		}
+	}
+}
+
+// TestJSONDocuments prints every document, with every field that can be absent, and
+// compares its fields with those that docs/json.md explains.
+func TestJSONDocuments(t *testing.T) {
+	t.Parallel()
+	const dump, target = "testdata/kit/dumps/specforge_eagle3", "testdata/kit/model/config.json"
+	dir := t.TempDir()
+	at := func(name string) string { return filepath.Join(dir, name) }
+	runs := map[string][][]string{
+		"ingest":     {{"ingest", "--out", at("ds"), "--layers", "0,2,3", "--target", target, dump}},
+		"inspect DS": {{"inspect", at("ds")}, {"inspect", at("shifted")}},
+		"inspect FILE": {
+			{"inspect", "--layers", "0,2,3", filepath.Join(dump, "rows_0-2000/data_3.ckpt")},
+			{"inspect", filepath.Join(dump, "vocab_mapping/vocab_mapping.pt")},
+			{"inspect", "testdata/kit/faulty/containers/zip_crc_zero.ckpt"},
+			{"inspect", "testdata/kit/faulty/containers/pt_cut_half.ckpt"},
+		},
+		"verify":                {{"verify", at("ds")}},
+		"validate":              {{"validate", at("ds")}},
+		"validate --list-rules": {{"validate", "--list-rules"}},
+		"audit":                 {{"audit", at("ds")}},
+		"audit --partition":     {{"audit", "--partition", "1/2", at("ds")}},
+		"merge":                 {{"merge", "--out", at("merged"), at("ds")}},
+		"version":               {{"version"}},
+		"fingerprint":           nil, // writes a file
+	}
+	print := func(args []string) []byte {
+		code, out, talk := hsx(append(args, "--json")...)
+		if code != exitDone && code != exitBadData {
+			t.Fatalf("%v: exit %d\n%s", args, code, talk)
+		}
+		return []byte(out)
+	}
+	got := map[string][]string{}
+	add := func(document string, docs ...[]byte) {
+		fields := map[string]bool{}
+		for _, doc := range docs {
+			printedFields(t, fields, doc)
+		}
+		for name := range fields {
+			got[document] = append(got[document], name)
+		}
+		slices.Sort(got[document])
+	}
+	add("ingest", print(runs["ingest"][0])) // the others need its dataset
+	delete(runs, "ingest")
+	print([]string{"ingest", "--out", at("shifted"), "--layers", "0,2,3", "--target", target, "testdata/kit/dumps/automodel_topk"})
+	for document, list := range runs {
+		var docs [][]byte
+		for _, args := range list {
+			docs = append(docs, print(args))
+		}
+		if document == "fingerprint" {
+			data, err := os.ReadFile(reference(t, "small", "testdata/kit"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			docs = append(docs, data)
+		}
+		add(document, docs...)
+	}
+	want := documented(t)
+	for _, fields := range want {
+		slices.Sort(fields)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("fields of docs/json.md and of what is printed (-documented +printed):\n%s", diff)
+	}
+}
