@@ -8,6 +8,7 @@ import (
 
 	"hsx/capture"
 	"hsx/format"
+	"hsx/internal/hsxtest"
 )
 
 // TestDecodeAllocates feeds decode what is made to cost much.
@@ -37,7 +38,7 @@ func TestDecodeAllocates(t *testing.T) { // not parallel: it reads the process's
 	for name, data := range tests {
 		t.Run(name, func(t *testing.T) {
 			const most = 32
-			got := allocated(func() { _, _ = capture.Decode(data, "x") }) // either answer will do
+			got := hsxtest.Allocated(func() { _, _ = capture.Decode(data, "x") }) // either answer will do
 			if limit := uint64(1<<20 + most*len(data)); got > limit {
 				t.Errorf("Decode: %d bytes were allocated for %d, want at most %d", got, len(data), limit)
 			}
@@ -53,7 +54,7 @@ func TestRunAllocates(t *testing.T) { // not parallel: it reads the process's co
 		tensor("position_mask", format.Uint8, n, 1), tensor("aux_hidden_states", format.BFloat16, n, 1, 2))
 	write(t, dir, "x", data)
 	r := &record{put: func(*format.Sample) error { return format.ErrKnown }}
-	got := allocated(func() { ingest(t, r, capture.Options{Facts: twoLayers()}, dir) })
+	got := hsxtest.Allocated(func() { ingest(t, r, capture.Options{Facts: twoLayers()}, dir) })
 	if limit := uint64(n * 2048); got > limit || r.err != nil || r.stats.Inputs != 1 {
 		t.Errorf("Run: %d bytes were allocated for %d samples, want at most %d (%+v, error %v)", got, n, limit, r.stats, r.err)
 	}

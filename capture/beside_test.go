@@ -11,6 +11,7 @@ import (
 	"hsx/capture"
 	"hsx/format"
 	"hsx/format/producer"
+	"hsx/internal/hsxtest"
 )
 
 // answer is a server's answer with rows of 2 values.
@@ -118,7 +119,7 @@ func TestSpeculators(t *testing.T) {
 		"stream missing": {change: func(t *testing.T, dir string) { remove(t, dir, "data-00000-of-00001.arrow") },
 			reason: "hidden_states/hs_0.safetensors: dataset of the token ids: data-00000-of-00001.arrow: open "},
 		"stream cut": {change: func(t *testing.T, dir string) {
-			write(t, dir, "data-00000-of-00001.arrow", golden(t, "speculators/data-00000-of-00001.arrow")[:3000])
+			write(t, dir, "data-00000-of-00001.arrow", hsxtest.Golden(t, "speculators/data-00000-of-00001.arrow")[:3000])
 		}, path: "hidden_states", reason: "hs_0.safetensors: dataset of the token ids: data-00000-of-00001.arrow: arrow stream"},
 		"rows beyond": {change: func(t *testing.T, dir string) {
 			remove(t, dir, "hidden_states/hs_0.safetensors")
@@ -127,10 +128,10 @@ func TestSpeculators(t *testing.T) {
 		}, want: []string{"speculators"}, reason: "hidden_states/hs_5.safetensors: dataset of the token ids: row 5 is not there: it has 5 rows\n" +
 			"hidden_states/hs_99999999999999999999.safetensors: dataset of the token ids: row 9223372036854775807 is not there", warning: "state.json: 4 of 5 rows have no hidden-state file: 0, 2, 3, 4"},
 		"another row's": {change: func(t *testing.T, dir string) {
-			write(t, dir, "hidden_states/hs_0.safetensors", golden(t, "speculators/hidden_states/hs_1.safetensors"))
+			write(t, dir, "hidden_states/hs_0.safetensors", hsxtest.Golden(t, "speculators/hidden_states/hs_1.safetensors"))
 		}, want: []string{"speculators"}, reason: "hidden_states/hs_0.safetensors: token_ids has 9 values, row 0 of the dataset has 1 tokens", warning: "state.json: 3 of 5"},
 		"a row twice": {change: func(t *testing.T, dir string) {
-			write(t, dir, "hidden_states/hs_01.safetensors", golden(t, "speculators/hidden_states/hs_1.safetensors"))
+			write(t, dir, "hidden_states/hs_01.safetensors", hsxtest.Golden(t, "speculators/hidden_states/hs_1.safetensors"))
 		}, want: []string{"speculators", "speculators", "speculators"}, warning: "state.json: 3 of 5 rows have no hidden-state file: 2, 3, 4"},
 	}
 	for name, tc := range tests {
@@ -176,7 +177,7 @@ func TestSiblings(t *testing.T) {
 		want string // the columns of a sample of speculators v1
 	}{
 		"none":                  {want: "block_0,block_1,block_2,final"},
-		"of the producer":       {name: "data_config.json", data: golden(t, "v1/data_config.json"), want: "layer_0,layer_2,layer_3,final"},
+		"of the producer":       {name: "data_config.json", data: hsxtest.Golden(t, "v1/data_config.json"), want: "layer_0,layer_2,layer_3,final"},
 		"cut":                   {name: "data_config.json", data: []byte(`{"hidden_states": `), want: "block_0,block_1,block_2,final"},
 		"of another program":    {name: "data_config.json", data: []byte(`{"a": 1}`), want: "block_0,block_1,block_2,final"},
 		"of another, a list":    {name: "manifest.json", data: []byte(`[]`), want: "block_0,block_1,block_2,final"},
@@ -187,7 +188,7 @@ func TestSiblings(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
-			write(t, dir, "data_4.pt", golden(t, "v1/data_4.pt"))
+			write(t, dir, "data_4.pt", hsxtest.Golden(t, "v1/data_4.pt"))
 			if tc.name != "" {
 				write(t, dir, tc.name, tc.data)
 			}

@@ -14,6 +14,7 @@ import (
 
 	"hsx/capture"
 	"hsx/format"
+	"hsx/internal/hsxtest"
 	"hsx/internal/mapped"
 )
 
@@ -70,25 +71,25 @@ func TestDecode(t *testing.T) {
 		note                string
 		answers             int
 	}{
-		"torch":                       {data: golden(t, "specforge/rows_0-2000/data_0.ckpt"), path: "x.safetensors", name: "torch archive"},
-		"torch without extension":     {data: golden(t, "trtllm/dp_0_0.pt"), path: "x", name: "torch archive"},
+		"torch":                       {data: hsxtest.Golden(t, "specforge/rows_0-2000/data_0.ckpt"), path: "x.safetensors", name: "torch archive"},
+		"torch without extension":     {data: hsxtest.Golden(t, "trtllm/dp_0_0.pt"), path: "x", name: "torch archive"},
 		"safetensors":                 {data: st, path: "x.ckpt", name: "safetensors file"},
-		"npz":                         {data: golden(t, "npz/s03.npz"), path: "x.ckpt", name: "npz archive"},
-		"npy":                         {data: golden(t, "npy/s03/input_ids.npy"), path: "x.bin", name: "npy array"},
+		"npz":                         {data: hsxtest.Golden(t, "npz/s03.npz"), path: "x.ckpt", name: "npz archive"},
+		"npy":                         {data: hsxtest.Golden(t, "npy/s03/input_ids.npy"), path: "x.bin", name: "npy array"},
 		"gzip":                        {data: gzipped(t, st), path: "x.pt", name: "safetensors file in gzip"},
-		"gzip of torch":               {data: golden(t, "gz/data_0.ckpt.gz"), path: "data_0.ckpt.gz", name: "torch archive in gzip"},
+		"gzip of torch":               {data: hsxtest.Golden(t, "gz/data_0.ckpt.gz"), path: "data_0.ckpt.gz", name: "torch archive in gzip"},
 		"gzip in members":             {data: append(gzipped(t, st[:10]), gzipped(t, st[10:])...), path: "x", name: "safetensors file in gzip"},
 		"zstd":                        {data: zstded(t, st), path: "x.gz", name: "safetensors file in zstd"},
 		"zstd of a small stream":      {data: streamed(t, st, 8<<20), path: "x.zst", name: "safetensors file in zstd"},
 		"plain under a packed name":   {data: st, path: "x.safetensors.gz", name: "safetensors file", note: "name ends in .gz, the content is a plain safetensors file"},
 		"plain under another":         {data: st, path: "x.zst", name: "safetensors file", note: "name ends in .zst"},
-		"stream of token columns":     {data: golden(t, "speculators/data-00000-of-00001.arrow"), path: "x.pt", name: "Arrow stream", side: "token columns of a Hugging Face dataset, 5 rows"},
-		"answer":                      {data: golden(t, "sglang/response_0.json"), path: "x.pt", name: "SGLang answer", answers: 1},
-		"answers":                     {data: golden(t, "sglang_batch/response.json"), path: "x", name: "SGLang answer", answers: 2},
-		"request":                     {data: golden(t, "sglang/request_0.json"), path: "x.pt", name: "JSON document", side: "request to an SGLang server"},
-		"state":                       {data: golden(t, "speculators/state.json"), path: "x", name: "JSON document", side: "Hugging Face dataset state"},
-		"config of speculators v1":    {data: golden(t, "v1/data_config.json"), path: "x", name: "JSON document", side: "speculators v1 data_config.json"},
-		"lengths":                     {data: golden(t, "v1/sample_lengths.json"), path: "x", name: "JSON document", side: "sample lengths"},
+		"stream of token columns":     {data: hsxtest.Golden(t, "speculators/data-00000-of-00001.arrow"), path: "x.pt", name: "Arrow stream", side: "token columns of a Hugging Face dataset, 5 rows"},
+		"answer":                      {data: hsxtest.Golden(t, "sglang/response_0.json"), path: "x.pt", name: "SGLang answer", answers: 1},
+		"answers":                     {data: hsxtest.Golden(t, "sglang_batch/response.json"), path: "x", name: "SGLang answer", answers: 2},
+		"request":                     {data: hsxtest.Golden(t, "sglang/request_0.json"), path: "x.pt", name: "JSON document", side: "request to an SGLang server"},
+		"state":                       {data: hsxtest.Golden(t, "speculators/state.json"), path: "x", name: "JSON document", side: "Hugging Face dataset state"},
+		"config of speculators v1":    {data: hsxtest.Golden(t, "v1/data_config.json"), path: "x", name: "JSON document", side: "speculators v1 data_config.json"},
+		"lengths":                     {data: hsxtest.Golden(t, "v1/sample_lengths.json"), path: "x", name: "JSON document", side: "sample lengths"},
 		"other JSON":                  {data: []byte(` {"a": 1}`), path: "notes.json", name: "JSON document", ignored: "JSON document of no known kind"},
 		"a list":                      {data: []byte(`[1, 2]`), path: "notes", name: "JSON document", ignored: "JSON document of no known kind"},
 		"prompts as lines of JSON":    {data: []byte("{\"prompt\": 1}\n{\"prompt\": 2}\n"), path: "prompts.jsonl", name: "file", ignored: "begins like JSON and is none"},
@@ -164,13 +165,13 @@ func TestDecodeRefuses(t *testing.T) {
 		"NMET":                        {data: []byte("TEMN\x01\x00\x00\x00"), path: "x.bin", kind: format.ErrUnsupported, parts: "Automodel's wire format"},
 		"bare pickle":                 {data: []byte("\x80\x04K\x01."), path: "x.pkl", kind: format.ErrUnsupported, offset: -2, parts: "pickle"},
 		"hostile bare pickle":         {data: []byte("\x80\x02cos\nsystem\nX\x04\x00\x00\x00true\x85R."), path: "x.pt", kind: format.ErrUnsupported, offset: -2, parts: "os.system"},
-		"torch before 1.6":            {data: golden(t, "legacy/data_0.ckpt"), path: "data_0.ckpt", kind: format.ErrUnsupported, offset: -2, parts: "old non-zip format"},
-		"torch cut":                   {data: golden(t, "trtllm/dp_0_0.pt")[:5000], path: "x", kind: format.ErrCorrupt, offset: -2, parts: "torch archive"},
+		"torch before 1.6":            {data: hsxtest.Golden(t, "legacy/data_0.ckpt"), path: "data_0.ckpt", kind: format.ErrUnsupported, offset: -2, parts: "old non-zip format"},
+		"torch cut":                   {data: hsxtest.Golden(t, "trtllm/dp_0_0.pt")[:5000], path: "x", kind: format.ErrCorrupt, offset: -2, parts: "torch archive"},
 		"safetensors cut":             {data: st[:len(st)-1], path: "x.ckpt", kind: format.ErrCorrupt, offset: -2, parts: "safetensors"},
 		"safetensors cut in 7 bytes":  {data: st[:7], path: "x.safetensors", kind: format.ErrCorrupt, offset: -2, parts: "safetensors"},
-		"npz cut":                     {data: golden(t, "npz/s03.npz")[:5000], path: "x.npz", kind: format.ErrCorrupt, offset: -2, parts: "npz"},
-		"stream cut":                  {data: golden(t, "speculators/data-00000-of-00001.arrow")[:3000], path: "x", kind: format.ErrCorrupt, offset: -2, parts: "arrow stream"},
-		"answer cut":                  {data: golden(t, "sglang/response_0.json")[:9000], path: "x", kind: format.ErrCorrupt, offset: 9000, parts: "sglang json|truncated"},
+		"npz cut":                     {data: hsxtest.Golden(t, "npz/s03.npz")[:5000], path: "x.npz", kind: format.ErrCorrupt, offset: -2, parts: "npz"},
+		"stream cut":                  {data: hsxtest.Golden(t, "speculators/data-00000-of-00001.arrow")[:3000], path: "x", kind: format.ErrCorrupt, offset: -2, parts: "arrow stream"},
+		"answer cut":                  {data: hsxtest.Golden(t, "sglang/response_0.json")[:9000], path: "x", kind: format.ErrCorrupt, offset: 9000, parts: "sglang json|truncated"},
 		"JSON cut":                    {data: []byte(`{"_data_files": [`), path: "state.json", kind: format.ErrCorrupt, offset: -2, parts: "JSON document|unexpected end"},
 		"not JSON in a dump's name":   {data: []byte("{% x %}"), path: "x.ckpt", kind: format.ErrCorrupt, offset: -2, parts: "JSON document"},
 		"JSON in a dump's name":       {data: []byte(`{"error": "not found"}`), path: "data_0.ckpt", kind: format.ErrUnsupported, parts: "of no known kind, and no dump"},
@@ -208,8 +209,8 @@ func TestWrongNames(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, "a.npy", dump(t, 2))
 	write(t, dir, "b.json", dump(t, 2))
-	write(t, dir, "c", golden(t, "specforge/rows_0-2000/data_0.ckpt"))
-	write(t, dir, "d.pt", golden(t, "npz/s03.npz"))
+	write(t, dir, "c", hsxtest.Golden(t, "specforge/rows_0-2000/data_0.ckpt"))
+	write(t, dir, "d.pt", hsxtest.Golden(t, "npz/s03.npz"))
 	write(t, dir, "e.txt", zstded(t, dump(t, 2)))
 	r := ingest(t, &record{}, capture.Options{}, dir)
 	if got, want := r.ids(), "a.npy b.json c d.pt e.txt"; got != want || r.stats.Rejected != 0 {

@@ -1,15 +1,14 @@
 package capture_test
 
 import (
-	"errors"
 	"os"
-	"runtime"
 	"strings"
 	"testing"
 
 	"hsx/capture"
 	"hsx/format"
 	"hsx/format/producer"
+	"hsx/internal/hsxtest"
 )
 
 // facts settle what the dumps of containers leave open.
@@ -22,26 +21,17 @@ func containers(tb testing.TB) map[string][]byte {
 	tb.Helper()
 	st := dump(tb, 3)
 	return map[string][]byte{
-		"torch":       golden(tb, "specforge/rows_0-2000/data_0.ckpt"),
-		"torch list":  golden(tb, "trtllm/dp_0_0.pt"),
+		"torch":       hsxtest.Golden(tb, "specforge/rows_0-2000/data_0.ckpt"),
+		"torch list":  hsxtest.Golden(tb, "trtllm/dp_0_0.pt"),
 		"safetensors": st,
 		"several":     several(tb, 3, 2, 1),
-		"npz":         golden(tb, "npz/s03.npz"),
-		"npy":         golden(tb, "npy/s03/input_ids.npy"),
-		"stream":      golden(tb, "speculators/data-00000-of-00001.arrow"),
+		"npz":         hsxtest.Golden(tb, "npz/s03.npz"),
+		"npy":         hsxtest.Golden(tb, "npy/s03/input_ids.npy"),
+		"stream":      hsxtest.Golden(tb, "speculators/data-00000-of-00001.arrow"),
 		"answer":      []byte(answer(3, "9", `"prompt_tokens":3,"completion_tokens":1,`)),
 		"gzip":        gzipped(tb, st),
 		"zstd":        zstded(tb, st),
 	}
-}
-
-// allocated is what fn takes from the heap.
-func allocated(fn func()) uint64 {
-	var before, after runtime.MemStats
-	runtime.ReadMemStats(&before)
-	fn()
-	runtime.ReadMemStats(&after)
-	return after.TotalAlloc - before.TotalAlloc
 }
 
 // checkAlloc wants no more than a small multiple of the input, beyond what decoders
@@ -55,20 +45,6 @@ func checkAlloc(tb testing.TB, data []byte, got uint64) {
 	}
 	if got > limit {
 		tb.Fatalf("%d bytes were allocated for an input of %d, want at most %d", got, len(data), limit)
-	}
-}
-
-func checkDecodeError(tb testing.TB, err error) {
-	tb.Helper()
-	var de *format.DecodeError
-	if !errors.As(err, &de) {
-		tb.Fatalf("got error %T (%v), want a DecodeError", err, err)
-	}
-	if !errors.Is(de.Kind, format.ErrCorrupt) && !errors.Is(de.Kind, format.ErrUnsupported) && !errors.Is(de.Kind, format.ErrLimit) {
-		tb.Fatalf("got error %v of kind %v, want one of the three", err, de.Kind)
-	}
-	if de.Offset < -1 || de.Err == nil || de.Format == "" {
-		tb.Fatalf("got error %+v, want a format, a cause and no negative place but -1", de)
 	}
 }
 
@@ -86,9 +62,9 @@ func FuzzDecode(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte, ext string) {
 		var c capture.Content
 		var err error
-		checkAlloc(t, data, allocated(func() { c, err = capture.Decode(data, "x"+ext) }))
+		checkAlloc(t, data, hsxtest.Allocated(func() { c, err = capture.Decode(data, "x"+ext) }))
 		if err != nil {
-			checkDecodeError(t, err)
+			hsxtest.CheckDecodeError(t, err, capture.MaxRatio*len(data)+capture.FreeBytes)
 			return
 		}
 		kinds := 0
@@ -134,9 +110,9 @@ func FuzzDecompress(f *testing.F) {
 		var out []byte
 		var compressed bool
 		var err error
-		checkAlloc(t, data, allocated(func() { out, compressed, err = capture.Decompress(data) }))
+		checkAlloc(t, data, hsxtest.Allocated(func() { out, compressed, err = capture.Decompress(data) }))
 		if err != nil {
-			checkDecodeError(t, err)
+			hsxtest.CheckDecodeError(t, err, capture.MaxRatio*len(data)+capture.FreeBytes)
 			return
 		}
 		if len(out) > capture.MaxRatio*len(data)+capture.FreeBytes {

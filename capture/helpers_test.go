@@ -31,15 +31,6 @@ func write(tb testing.TB, dir, name string, data []byte) string {
 	return path
 }
 
-func golden(tb testing.TB, name string) []byte {
-	tb.Helper()
-	data, err := os.ReadFile(filepath.Join("testdata", filepath.FromSlash(name)))
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return data
-}
-
 // copyGolden copies a directory of testdata to a new one.
 func copyGolden(tb testing.TB, name string) string {
 	tb.Helper()

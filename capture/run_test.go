@@ -17,6 +17,7 @@ import (
 	"hsx/capture"
 	"hsx/format"
 	"hsx/format/producer"
+	"hsx/internal/hsxtest"
 )
 
 // mappings counts the places in this process where files below dir are mapped.
@@ -271,7 +272,7 @@ func TestCallbacks(t *testing.T) {
 	write(t, dir, "3_new.gz", dump(t, 2))
 	write(t, dir, "4_bad.pt", []byte("<html>"))
 	write(t, dir, "README", []byte("# Notes"))
-	write(t, dir, "request.json", golden(t, "sglang/request_0.json"))
+	write(t, dir, "request.json", hsxtest.Golden(t, "sglang/request_0.json"))
 	r := &record{}
 	var events []string
 	opt := capture.Options{

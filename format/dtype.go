@@ -1,6 +1,7 @@
 package format
 
 import (
+	"encoding/binary"
 	"fmt"
 	"math"
 )
@@ -102,6 +103,28 @@ func (d *DType) UnmarshalText(b []byte) error {
 	}
 	*d = v
 	return nil
+}
+
+// Floats fills dst with the first of the numbers that row, elements of a type of states,
+// stands for: row has len(dst) elements at least. Of another type it reads nothing.
+func (d DType) Floats(dst []float32, row []byte) {
+	switch d {
+	case BFloat16:
+		row = row[:2*len(dst)]
+		for i := range dst {
+			dst[i] = math.Float32frombits(uint32(binary.LittleEndian.Uint16(row[2*i:])) << 16)
+		}
+	case Float16:
+		row = row[:2*len(dst)]
+		for i := range dst {
+			dst[i] = Float16Value(binary.LittleEndian.Uint16(row[2*i:]))
+		}
+	case Float32:
+		row = row[:4*len(dst)]
+		for i := range dst {
+			dst[i] = math.Float32frombits(binary.LittleEndian.Uint32(row[4*i:]))
+		}
+	}
 }
 
 // Float16Value is the number that IEEE 754 half precision bits stand for.

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"hsx/format"
 )
 
@@ -75,5 +77,32 @@ func TestDTypeRefusals(t *testing.T) {
 	d := format.Float16
 	if err := d.UnmarshalText([]byte("half")); err == nil || d != format.Float16 {
 		t.Errorf("UnmarshalText(half): got %v, %v, want an error and no change", d, err)
+	}
+}
+
+func TestDTypeFloats(t *testing.T) {
+	t.Parallel()
+	tests := map[format.DType][]byte{ // 1, -2, 0.5
+		format.BFloat16: {0x80, 0x3f, 0x00, 0xc0, 0x00, 0x3f},
+		format.Float16:  {0x00, 0x3c, 0x00, 0xc0, 0x00, 0x38},
+		format.Float32:  {0, 0, 0x80, 0x3f, 0, 0, 0x00, 0xc0, 0, 0, 0x00, 0x3f},
+	}
+	for d, row := range tests {
+		t.Run(d.String(), func(t *testing.T) {
+			t.Parallel()
+			for n := range 4 { // fewer than the row has, too
+				got := make([]float32, n)
+				d.Floats(got, row)
+				if diff := cmp.Diff([]float32{1, -2, 0.5}[:n], got); diff != "" {
+					t.Errorf("Floats of %d elements (-want +got):\n%s", n, diff)
+				}
+			}
+		})
+	}
+	for d := format.InvalidDType; d <= format.Float64; d++ {
+		got := []float32{7}
+		if d.Floats(got, make([]byte, 8)); !d.IsState() && got[0] != 7 {
+			t.Errorf("%s: Floats wrote %g, want nothing written", d, got[0])
+		}
 	}
 }

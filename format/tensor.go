@@ -2,6 +2,7 @@ package format
 
 import (
 	"fmt"
+	"iter"
 	"math/bits"
 )
 
@@ -134,6 +135,23 @@ func (r Rows) Contiguous() ([]byte, bool) {
 		return r.Data[:r.Bytes()], true
 	}
 	return nil, false
+}
+
+// Spread numbers at most n rows, evenly spaced and ascending. Row 0 stays out where there
+// are others: many models keep massive activations there.
+func (r Rows) Spread(n int) iter.Seq[int] {
+	return func(yield func(int) bool) {
+		first := 0
+		if r.N > 1 {
+			first = 1
+		}
+		step := max(1, (r.N-first+n-1)/n)
+		for i := first; i < r.N; i += step {
+			if !yield(i) {
+				return
+			}
+		}
+	}
 }
 
 // Slice is the view of rows [0, n).

@@ -5,7 +5,10 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 
 	"hsx/format"
 )
@@ -188,6 +191,32 @@ func TestRowsContiguous(t *testing.T) {
 			t.Parallel()
 			if got, ok := tc.rows.Contiguous(); ok != tc.ok || !bytes.Equal(got, tc.want) {
 				t.Errorf("Contiguous(): got %v, %t, want %v, %t", got, ok, tc.want, tc.ok)
+			}
+		})
+	}
+}
+
+func TestRowsSpread(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct {
+		rows, most int
+		want       []int
+	}{
+		"none":           {0, 8, nil},
+		"only row 0":     {1, 8, []int{0}},
+		"two":            {2, 8, []int{1}},
+		"as many":        {9, 8, []int{1, 2, 3, 4, 5, 6, 7, 8}},
+		"one more":       {10, 8, []int{1, 3, 5, 7, 9}},
+		"evenly":         {1025, 4, []int{1, 257, 513, 769}},
+		"one of many":    {1024, 1, []int{1}},
+		"one of one row": {1, 1, []int{0}},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got := slices.Collect(format.Rows{N: tc.rows}.Spread(tc.most))
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("Spread(%d) of %d rows (-want +got):\n%s", tc.most, tc.rows, diff)
 			}
 		})
 	}

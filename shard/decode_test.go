@@ -7,7 +7,6 @@ import (
 	"math"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"testing"
 
@@ -119,11 +118,10 @@ func FuzzDecodeBatch(f *testing.F) {
 	f.Add(file[at:])
 	f.Add(file[magicBytes:])
 	f.Fuzz(func(t *testing.T, data []byte) {
-		var before, after runtime.MemStats
-		runtime.ReadMemStats(&before)
-		good, err := readBatch(data, l)
-		runtime.ReadMemStats(&after)
-		if got, most := after.TotalAlloc-before.TotalAlloc, uint64(64*len(data)+1<<20); got > most {
+		var good int
+		var err error
+		got := hsxtest.Allocated(func() { good, err = readBatch(data, l) })
+		if most := uint64(64*len(data) + 1<<20); got > most {
 			t.Fatalf("decode allocated %d bytes for %d bytes of input (error %v), want at most %d", got, len(data), err, most)
 		}
 		if good > len(data)/digestSize {

@@ -1,15 +1,14 @@
 package shard
 
 import (
-	"encoding/binary"
 	"math"
+	"slices"
 
 	"hsx/format"
 )
 
 // fingerprintRows is how many rows of a sample and state enter the fingerprint:
-// enough to tell layers apart over a shard, too few to cost time. Row 0 stays out:
-// many models keep massive activations there.
+// enough to tell layers apart over a shard, too few to cost time.
 const fingerprintRows = 8
 
 // Fingerprint is what a shard's values of one state look like: mean and RMS over
@@ -29,24 +28,27 @@ type Fingerprint struct {
 // moments accumulates rows of one state.
 type moments struct {
 	rows, nonFinite        int64
-	mean, mean2, rms, rms2 float64 // sums and sums of squares
+	mean, mean2, rms, rms2 float64   // sums and sums of squares
+	values                 []float32 // scratch, one row
 }
 
 // add takes the sampled rows of one sample's state.
 func (m *moments) add(r format.Rows) {
-	first := 0
-	if r.N > 1 {
-		first = 1
-	}
-	step := max(1, (r.N-first+fingerprintRows-1)/fingerprintRows)
-	for i := first; i < r.N; i += step {
-		m.addRow(r.Row(i), r.DType)
+	m.values = slices.Grow(m.values[:0], r.Width)[:r.Width]
+	for i := range r.Spread(fingerprintRows) {
+		r.DType.Floats(m.values, r.Row(i))
+		m.addRow(m.values)
 	}
 }
 
-func (m *moments) addRow(row []byte, d format.DType) {
-	sum, squares := sums(row, d)
-	n := float64(len(row) / d.Size())
+func (m *moments) addRow(row []float32) {
+	var sum, squares float64
+	for _, v := range row {
+		x := float64(v)
+		sum += x
+		squares += x * x
+	}
+	n := float64(len(row))
 	mean, rms := sum/n, math.Sqrt(squares/n)
 	if math.IsNaN(rms) || math.IsInf(rms, 0) {
 		m.nonFinite++
@@ -57,30 +59,6 @@ func (m *moments) addRow(row []byte, d format.DType) {
 	m.mean2 += mean * mean
 	m.rms += rms
 	m.rms2 += rms * rms
-}
-
-func sums(row []byte, d format.DType) (sum, squares float64) {
-	switch d {
-	case format.BFloat16:
-		for ; len(row) >= 2; row = row[2:] {
-			x := float64(math.Float32frombits(uint32(binary.LittleEndian.Uint16(row)) << 16))
-			sum += x
-			squares += x * x
-		}
-	case format.Float16:
-		for ; len(row) >= 2; row = row[2:] {
-			x := float64(format.Float16Value(binary.LittleEndian.Uint16(row)))
-			sum += x
-			squares += x * x
-		}
-	case format.Float32:
-		for ; len(row) >= 4; row = row[4:] {
-			x := float64(math.Float32frombits(binary.LittleEndian.Uint32(row)))
-			sum += x
-			squares += x * x
-		}
-	}
-	return sum, squares
 }
 
 // result is the fingerprint of all rows so far.

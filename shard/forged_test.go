@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"os"
 	"path/filepath"
-	"runtime"
 	"testing"
 
 	"github.com/zeebo/xxh3"
@@ -63,11 +62,9 @@ func TestForgedSchema(t *testing.T) { // alone: it measures what the process all
 // readAllocates is what reading all samples allocates; errors are as good as samples.
 func readAllocates(t *testing.T, dir string) uint64 {
 	t.Helper()
-	var before, after runtime.MemStats
-	runtime.ReadMemStats(&before)
-	for _, err := range open(t, dir).Samples(context.Background()) {
-		_ = err
-	}
-	runtime.ReadMemStats(&after)
-	return after.TotalAlloc - before.TotalAlloc
+	return hsxtest.Allocated(func() {
+		for _, err := range open(t, dir).Samples(context.Background()) {
+			_ = err
+		}
+	})
 }

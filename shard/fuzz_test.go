@@ -6,23 +6,12 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"runtime"
 	"testing"
 
 	"hsx/format"
 	"hsx/internal/hsxtest"
 	"hsx/shard"
 )
-
-// allocated is the bytes that fn takes from the heap, and what other goroutines take
-// meanwhile.
-func allocated(fn func()) uint64 {
-	var before, after runtime.MemStats
-	runtime.ReadMemStats(&before)
-	fn()
-	runtime.ReadMemStats(&after)
-	return after.TotalAlloc - before.TotalAlloc
-}
 
 // manifestBytes is the manifest of a dataset of some shards.
 func manifestBytes(f *testing.F) []byte {
@@ -65,7 +54,7 @@ func FuzzManifest(f *testing.F) {
 		var err error
 		// A shard of the shortest form, "{},", is a struct of 40 times its bytes, and a
 		// growing slice of those is copied.
-		if got, most := allocated(func() { m, err = shard.DecodeManifest(data) }), uint64(400*len(data)+1<<20); got > most {
+		if got, most := hsxtest.Allocated(func() { m, err = shard.DecodeManifest(data) }), uint64(400*len(data)+1<<20); got > most {
 			t.Errorf("decode allocated %d bytes for %d bytes of input (error %v), want at most %d", got, len(data), err, most)
 		}
 		var c *shard.CorruptError
@@ -128,14 +117,7 @@ func FuzzRoundTrip(f *testing.F) {
 		if err != nil || acked != int64(len(want)) {
 			t.Fatalf("write: got %d rows and error %v, want %d", acked, err, len(want))
 		}
-		ds := open(t, dir)
-		if d := want[0].Layout().Diff(ds.Manifest().Layout()); d != "" {
-			t.Errorf("manifest's layout: %s", d)
-		}
-		if found := verify(t, ds); len(found) > 0 {
-			t.Errorf("Verify reports %q", found)
-		}
-		compare(t, ds, want)
+		checkDataset(t, dir, want)
 	})
 }
 
@@ -182,7 +164,7 @@ func FuzzShard(f *testing.F) {
 			t.Errorf("Verify reports %q of a shard that is good: %t", found, same)
 		}
 		rows, bad := 0, 0
-		got := allocated(func() {
+		got := hsxtest.Allocated(func() {
 			for s, err := range ds.Samples(t.Context()) {
 				switch {
 				case err != nil && !shard.IsCorrupt(err):

@@ -35,16 +35,11 @@ type journal struct {
 
 // openJournal reads the committed part, hands each line to use, and cuts off what a
 // killed writer left behind it.
-func openJournal(fs atomicfile.FS, dir, name string, committed Lines, use func(line []byte) error) (*journal, error) {
+func openJournal[T any](fs atomicfile.FS, dir, name string, committed Lines, use func(T) error) (*journal, error) {
 	j := &journal{name: name, lines: committed}
-	data, err := readCommitted(dir, name, committed)
+	data, err := eachLine(dir, name, committed, use)
 	if err != nil {
 		return nil, err
-	}
-	for line := range bytes.Lines(data) {
-		if err := use(line); err != nil {
-			return nil, corrupt(name, "%w", err)
-		}
 	}
 	_, _ = j.hash.Write(data) // never fails
 	path := filepath.Join(dir, name)
@@ -52,6 +47,27 @@ func openJournal(fs atomicfile.FS, dir, name string, committed Lines, use func(l
 		return j, fs.Truncate(path, committed.Bytes)
 	}
 	return j, nil
+}
+
+// eachLine hands the value of each line of the committed part to use, and returns that
+// part.
+func eachLine[T any](dir, name string, committed Lines, use func(T) error) ([]byte, error) {
+	data, err := readCommitted(dir, name, committed)
+	if err != nil {
+		return nil, err
+	}
+	n := 0
+	for line := range bytes.Lines(data) {
+		n++
+		var v T
+		if err := json.Unmarshal(line, &v); err != nil {
+			return nil, corrupt(name, "line %d: %w", n, err)
+		}
+		if err := use(v); err != nil {
+			return nil, err
+		}
+	}
+	return data, nil
 }
 
 // readCommitted reads the part of a journal that the manifest names, and checks it.

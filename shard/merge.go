@@ -1,8 +1,6 @@
 package shard
 
 import (
-	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -130,30 +128,15 @@ func (m *merge) add(i int, part *Manifest) error {
 		m.manifest.Rows += s.Rows
 		m.manifest.Tokens += s.Tokens
 	}
-	if err := m.lineEach(i, inputsName, part.Inputs, m.takeInput); err != nil {
+	takeInput := func(e entry) error { return m.takeInput(i, e) }
+	if _, err := eachLine(m.sources[i], inputsName, part.Inputs, takeInput); err != nil {
 		return err
 	}
-	return m.lineEach(i, rejectedName, part.Rejected, m.takeRejection)
+	_, err := eachLine(m.sources[i], rejectedName, part.Rejected, m.takeRejection)
+	return err
 }
 
-func (m *merge) lineEach(i int, name string, committed Lines, take func(i int, line []byte) error) error {
-	data, err := readCommitted(m.sources[i], name, committed)
-	if err != nil {
-		return err
-	}
-	for line := range bytes.Lines(data) {
-		if err := take(i, line); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (m *merge) takeInput(i int, line []byte) error {
-	var e entry
-	if err := json.Unmarshal(line, &e); err != nil {
-		return corrupt(inputsName, "%w", err)
-	}
+func (m *merge) takeInput(i int, e entry) error {
 	if old, ok := m.paths[e.Path]; ok && old != e.Input {
 		return fmt.Errorf("input %s was taken in two states, of %d and of %d bytes: %w", e.Path, old.Bytes, e.Bytes, ErrMismatch)
 	}
@@ -168,11 +151,7 @@ func (m *merge) takeInput(i int, line []byte) error {
 	return m.inputs.add(e)
 }
 
-func (m *merge) takeRejection(_ int, line []byte) error {
-	var r format.Rejection
-	if err := json.Unmarshal(line, &r); err != nil {
-		return corrupt(rejectedName, "%w", err)
-	}
+func (m *merge) takeRejection(r format.Rejection) error {
 	if m.lines[r] {
 		return nil
 	}

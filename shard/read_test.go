@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
-	"runtime"
 	"testing"
 
 	"hsx/format"
@@ -60,14 +59,12 @@ func TestReadAllocates(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var before, after runtime.MemStats
-			runtime.ReadMemStats(&before)
-			err := read()
-			runtime.ReadMemStats(&after)
+			var err error
+			got := hsxtest.Allocated(func() { err = read() })
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got := after.TotalAlloc - before.TotalAlloc; got > 1<<20 {
+			if got > 1<<20 {
 				t.Errorf("reading 64 MiB allocated %d bytes, want at most 1 MiB", got)
 			}
 		})

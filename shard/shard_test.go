@@ -72,6 +72,20 @@ func compare(t testing.TB, ds *shard.Dataset, want []*format.Sample) {
 	}
 }
 
+// checkDataset checks that a dataset is sound and holds exactly the samples, in their
+// order.
+func checkDataset(t testing.TB, dir string, want []*format.Sample) {
+	t.Helper()
+	ds := open(t, dir)
+	if d := want[0].Layout().Diff(ds.Manifest().Layout()); d != "" {
+		t.Errorf("manifest's layout: %s", d)
+	}
+	if found := verify(t, ds); len(found) > 0 {
+		t.Errorf("Verify reports %q", found)
+	}
+	compare(t, ds, want)
+}
+
 func TestRoundTrip(t *testing.T) {
 	t.Parallel()
 	for _, d := range []format.DType{format.BFloat16, format.Float16, format.Float32} {
@@ -91,14 +105,7 @@ func TestRoundTrip(t *testing.T) {
 				}
 				dir := filepath.Join(t.TempDir(), "ds")
 				write(t, dir, shard.Options{BatchBytes: 4000, ShardBytes: 50000}, samples...)
-				ds := open(t, dir)
-				if d := samples[0].Layout().Diff(ds.Manifest().Layout()); d != "" {
-					t.Errorf("manifest's layout: %s", d)
-				}
-				if found := verify(t, ds); len(found) > 0 {
-					t.Errorf("Verify reports %q", found)
-				}
-				compare(t, ds, samples)
+				checkDataset(t, dir, samples)
 			})
 		}
 	}

@@ -3,7 +3,6 @@ package shard
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -375,11 +374,7 @@ func (w *Writer) run(c *committer) {
 	c.abandon()
 }
 
-func (w *Writer) loadInput(line []byte) error {
-	var e entry
-	if err := json.Unmarshal(line, &e); err != nil {
-		return fmt.Errorf("line %d: %w", len(w.names)+1, err)
-	}
+func (w *Writer) loadInput(e entry) error {
 	i := w.input(e.Input, e.Done)
 	for _, id := range e.IDs {
 		w.ids[xxh3.HashString128(id)] = owner{input: i, old: true}
@@ -387,11 +382,7 @@ func (w *Writer) loadInput(line []byte) error {
 	return nil
 }
 
-func (w *Writer) loadRejection(line []byte) error {
-	var r format.Rejection
-	if err := json.Unmarshal(line, &r); err != nil {
-		return err
-	}
+func (w *Writer) loadRejection(r format.Rejection) error {
 	w.rejected[r] = true
 	return nil
 }

@@ -14,7 +14,7 @@ import (
 // for its statistics. dir and version are what the audit says of itself.
 func RunAudit(ctx context.Context, ds *shard.Dataset, in Input, opt Options, dir, version string) (*Audit, error) {
 	start := time.Now()
-	p, err := newAuditPlan(ds, in, opt)
+	p, _, err := newAuditPlan(ds, in, opt)
 	if err != nil {
 		return nil, err
 	}
@@ -27,11 +27,7 @@ func RunAudit(ctx context.Context, ds *shard.Dataset, in Input, opt Options, dir
 
 // RunPartial reads the shards of part i of n, counted from 1, for [MergeAudit].
 func RunPartial(ctx context.Context, ds *shard.Dataset, in Input, opt Options, dir, version string, i, n int) (*Partial, error) {
-	p, err := newAuditPlan(ds, in, opt)
-	if err != nil {
-		return nil, err
-	}
-	settings, err := p.settings()
+	p, settings, err := newAuditPlan(ds, in, opt)
 	if err != nil {
 		return nil, err
 	}
@@ -66,11 +62,7 @@ func RunPartial(ctx context.Context, ds *shard.Dataset, in Input, opt Options, d
 // findings across samples call for. The error says which part does not belong here.
 func MergeAudit(ctx context.Context, ds *shard.Dataset, in Input, opt Options, parts []*Partial) (*Audit, error) {
 	start := time.Now()
-	p, err := newAuditPlan(ds, in, opt)
-	if err != nil {
-		return nil, err
-	}
-	settings, err := p.settings()
+	p, settings, err := newAuditPlan(ds, in, opt)
 	if err != nil {
 		return nil, err
 	}
@@ -103,13 +95,14 @@ func MergeAudit(ctx context.Context, ds *shard.Dataset, in Input, opt Options, p
 	return p.audit(ctx, ds, scans, start, first.Dataset, first.Version)
 }
 
-func newAuditPlan(ds *shard.Dataset, in Input, opt Options) (*plan, error) {
-	p, err := newPlan(ds, in, opt)
-	if err != nil {
-		return nil, err
+// newAuditPlan also gives the settings that all parts of an audit share.
+func newAuditPlan(ds *shard.Dataset, in Input, opt Options) (p *plan, settings string, err error) {
+	if p, err = newPlan(ds, in, opt); err != nil {
+		return nil, "", err
 	}
 	p.stats = true
-	return p, nil
+	settings, err = p.settings()
+	return p, settings, err
 }
 
 // audit finishes the scans of all shards.
@@ -152,9 +145,9 @@ func draftTokens(c *Checkpoint) func(token int32) bool {
 	if !present || err != nil {
 		return nil // which a rule of the checkpoint reports
 	}
-	says := make(map[int32]bool, d2t.n)
-	for i := range d2t.n {
-		says[int32(d2t.at(i))+int32(i)] = true
+	says := make(map[int32]bool, d2t.N)
+	for i := range d2t.N {
+		says[int32(d2t.At(i))+int32(i)] = true
 	}
 	return func(token int32) bool { return says[token] }
 }

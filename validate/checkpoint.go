@@ -1,7 +1,6 @@
 package validate
 
 import (
-	"encoding/binary"
 	"fmt"
 	"strconv"
 	"strings"
@@ -137,16 +136,9 @@ func knownName(name string) bool {
 	return false
 }
 
-// vector is a one-dimensional tensor of integers or truth values.
-type vector struct {
-	dtype format.DType
-	size  int // of an element
-	data  []byte
-	n     int
-}
-
-// vector is the tensor of that name, with the reason why it cannot be read as one.
-func (c *Checkpoint) vector(name string) (v vector, present bool, err error) {
+// vector is the elements of the tensor of that name, which has one dimension, with the
+// reason why it cannot be read as one.
+func (c *Checkpoint) vector(name string) (v format.Ints, present bool, err error) {
 	t := c.tensors[name]
 	if t == nil {
 		return v, false, nil
@@ -162,39 +154,14 @@ func (c *Checkpoint) vector(name string) (v vector, present bool, err error) {
 	if err := t.Check(); err != nil {
 		return v, true, err
 	}
-	return vector{t.DType, t.DType.Size(), t.Data, int(t.Shape[0])}, true, nil
+	return format.Ints{DType: t.DType, N: int(t.Shape[0]), Stride: t.DType.Size(), Data: t.Data}, true, nil
 }
 
-// at is element i. A uint64 beyond an int64 becomes negative, which no id is either.
-func (v vector) at(i int) int64 {
-	b := v.data[i*v.size:]
-	switch v.dtype {
-	case format.Bool:
-		if b[0] != 0 {
-			return 1
-		}
-		return 0
-	case format.Int8:
-		return int64(int8(b[0]))
-	case format.Uint16:
-		return int64(binary.LittleEndian.Uint16(b))
-	case format.Int16:
-		return int64(int16(binary.LittleEndian.Uint16(b)))
-	case format.Uint32:
-		return int64(binary.LittleEndian.Uint32(b))
-	case format.Int32:
-		return int64(int32(binary.LittleEndian.Uint32(b)))
-	case format.Uint64, format.Int64:
-		return int64(binary.LittleEndian.Uint64(b))
-	}
-	return int64(b[0])
-}
-
-// nonzero is how many elements are not 0.
-func (v vector) nonzero() int {
+// vectorNonzero is how many elements are not 0.
+func vectorNonzero(v format.Ints) int {
 	n := 0
-	for i := range v.n {
-		if v.at(i) != 0 {
+	for i := range v.N {
+		if v.At(i) != 0 {
 			n++
 		}
 	}

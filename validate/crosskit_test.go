@@ -2,79 +2,15 @@ package validate
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
 	"maps"
-	"os"
-	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 
-	"hsx/capture"
 	"hsx/format"
 	"hsx/format/producer"
+	"hsx/internal/hsxtest"
 	"hsx/shard"
 )
-
-// crossKits are the fixture kits at hand: the small one is always there, the full one
-// where HSX_FIXTURES says.
-func crossKits(t *testing.T) map[string]string {
-	t.Helper()
-	kits := map[string]string{"small": filepath.Join("..", "cmd", "hsx", "testdata", "kit")}
-	if full := os.Getenv("HSX_FIXTURES"); full != "" {
-		kits["full"] = full
-	} else if os.Getenv("CI") == "true" {
-		t.Error("HSX_FIXTURES is empty, want the directory of the full fixture kit: CI runs on all of it")
-	}
-	return kits
-}
-
-func crossReadJSON(t *testing.T, path string, v any) {
-	t.Helper()
-	data, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := json.Unmarshal(data, v); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// crossIngest makes a dataset of a directory of a kit.
-func crossIngest(t *testing.T, kit, dir string, facts producer.Facts, shardBytes int64) *shard.Dataset {
-	t.Helper()
-	data, err := os.ReadFile(filepath.Join(kit, "model", "config.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if facts.Target, err = format.ParseTarget(data); err != nil {
-		t.Fatal(err)
-	}
-	out := t.TempDir()
-	w, err := shard.OpenWriter(out, shard.Options{ShardBytes: shardBytes, BatchBytes: shardBytes, Target: facts.Target})
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := capture.NewPlan(t.Context(), []string{filepath.Join(kit, dir)}, capture.Options{Facts: facts})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := p.Run(t.Context(), w); err != nil {
-		t.Fatal(err)
-	}
-	if err := w.Commit(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
-	ds, err := shard.Open(out)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return ds
-}
 
 // crossDataset is what the rules of this area find in a dataset.
 func crossDataset(t *testing.T, ds *shard.Dataset) []Finding {
@@ -103,41 +39,15 @@ func crossDataset(t *testing.T, ds *shard.Dataset) []Finding {
 // kit, in one for each sample.
 func TestCrossKitDumps(t *testing.T) {
 	t.Parallel()
-	for name, kit := range crossKits(t) {
-		var index struct {
-			Dumps []struct {
-				ID, Dir, DType, Convention, Container string
-				Aux                                   []string `json:"aux_layers"`
-				IDs                                   []int    `json:"ids_as_configured"`
-			}
-		}
-		crossReadJSON(t, filepath.Join(kit, "dumps", "INDEX.json"), &index)
-		for _, d := range index.Dumps {
-			t.Run(name+"/"+d.ID, func(t *testing.T) {
+	for name, kit := range kits(t) {
+		for _, c := range kitDumps(t, kit) {
+			t.Run(name+"/"+c.ID, func(t *testing.T) {
 				t.Parallel()
-				var facts producer.Facts
-				list, convention := strings.ReplaceAll(strings.Join(d.Aux, ","), "P", ""), format.PostLayer
-				if d.IDs != nil {
-					list = strings.Trim(strings.ReplaceAll(fmt.Sprint(d.IDs), " ", ","), "[]")
-					if d.Convention == "boundary" {
-						convention = format.Boundary
-					}
-				}
-				if list != "" {
-					layers, err := format.ParseLayers(list, convention)
-					if err != nil {
-						t.Fatal(err)
-					}
-					facts.Layers, facts.Convention = layers, convention
-				}
-				if d.Container == "json" || d.ID == "npy_bf16_as_uint16" {
-					facts.DType = format.BFloat16
-				}
 				size := int64(1 << 20)
 				if name == "small" {
 					size = 1
 				}
-				if found := crossDataset(t, crossIngest(t, kit, filepath.Join("dumps", d.Dir), facts, size)); len(found) > 0 {
+				if found := crossDataset(t, ingestKit(t, kit, c.path(), c.asConfigured(t), size)); len(found) > 0 {
 					t.Errorf("got %+v, want nothing", found)
 				}
 			})
@@ -173,31 +83,11 @@ func crossBesides(kase, rule string) bool {
 
 func TestCrossKitFaulty(t *testing.T) {
 	t.Parallel()
-	for name, kit := range crossKits(t) {
-		var index struct {
-			Cases []struct {
-				Case, Path, Format string
-				Expect             []struct {
-					Finding, Sample, Severity string
-					Block                     *int
-					Found                     json.RawMessage
-				}
-				Declared *struct{ Layers []string }
-				Samples  []struct{ ID, File string }
-			}
-		}
-		crossReadJSON(t, filepath.Join(kit, "faulty", "INDEX.json"), &index)
-		for _, c := range index.Cases {
-			if c.Declared == nil {
-				continue
-			}
+	for name, kit := range kits(t) {
+		for _, c := range kitFaults(t, kit) {
 			t.Run(name+"/"+c.Case, func(t *testing.T) {
 				t.Parallel()
-				facts := producer.Facts{Layers: format.Layers{0, 2, 3}}
-				if c.Format == "speculators" {
-					facts = producer.Facts{Layers: format.Layers{0, 2, 3, 4}, Convention: format.Boundary}
-				}
-				ds := crossIngest(t, kit, filepath.Join("faulty", c.Path), facts, 1<<20)
+				ds := ingestKit(t, kit, c.path(), c.asConfigured(t), 1<<20)
 				ids := map[string]string{} // of the kit, by those of the dataset
 				for s, err := range ds.Samples(t.Context()) {
 					if err != nil {
@@ -240,15 +130,8 @@ func TestCrossKitFaulty(t *testing.T) {
 // third sample has in common with one of them decide.
 func TestCrossKitSwapped(t *testing.T) {
 	t.Parallel()
-	for name, kit := range crossKits(t) {
-		ds := crossIngest(t, kit, filepath.Join("dumps", "specforge_eagle3"), producer.Facts{Layers: format.Layers{0, 2, 3}}, 1<<20)
-		var samples []*format.Sample
-		for s, err := range ds.Samples(t.Context()) {
-			if err != nil {
-				t.Fatal(err)
-			}
-			samples = append(samples, crossClone(s))
-		}
+	for name, kit := range kits(t) {
+		samples := readAll(t, ingestKit(t, kit, "dumps/specforge_eagle3", producer.Facts{Layers: format.Layers{0, 2, 3}}, 1<<20))
 		swapped := 0
 		for i, a := range samples {
 			for j, b := range samples {
@@ -258,7 +141,7 @@ func TestCrossKitSwapped(t *testing.T) {
 					continue
 				}
 				damaged := slices.Clone(samples)
-				damaged[i], damaged[j] = crossClone(a), crossClone(b)
+				damaged[i], damaged[j] = hsxtest.Clone(a), hsxtest.Clone(b)
 				crossSwap(damaged[i], damaged[j])
 				found := crossFound(runCross(t, damaged, 3), rulePrefix)
 				if f := found[a.ID]; f.Severity != Error || f.Column != "" {
@@ -280,15 +163,4 @@ func crossCommon(a, b *format.Sample) int {
 		n++
 	}
 	return n
-}
-
-// crossClone is a sample in memory of its own.
-func crossClone(s *format.Sample) *format.Sample {
-	c := *s
-	c.Tokens, c.Hidden = slices.Clone(s.Tokens), slices.Clone(s.Hidden)
-	for i := range c.Hidden {
-		r := &c.Hidden[i].Rows
-		r.Data = slices.Clone(r.Data)
-	}
-	return &c
 }

@@ -1,10 +1,10 @@
 package validate
 
 import (
-	"encoding/binary"
 	"fmt"
 	"math"
 	"math/bits"
+	"slices"
 
 	"hsx/format"
 )
@@ -46,18 +46,6 @@ func crossWhole(f *sampleFacts) bool {
 	return len(f.States) > 0 && len(f.States) == len(f.Sample.Hidden)
 }
 
-// crossToken is the token whose state row t is. Some producers store ids shifted left
-// by one against the states: the token of row 0 is then not in the sample.
-func crossToken(s *format.Sample, t int) (token int32, ok bool) {
-	if s.Shifted {
-		t--
-	}
-	if t < 0 {
-		return 0, false
-	}
-	return s.Tokens[t], true
-}
-
 // crossHash takes one more value into a running hash. It is a folded multiplication,
 // as wyhash has it: a step a token is all that the prefix hash may cost.
 func crossHash(h, v uint64) uint64 {
@@ -65,23 +53,14 @@ func crossHash(h, v uint64) uint64 {
 	return hi ^ lo ^ h<<1
 }
 
-// crossValues appends the values of a row to dst[:0].
+// crossValues is the values of a row, in the memory of dst when that is enough.
 func crossValues(dst []float32, row []byte, d format.DType) []float32 {
-	dst = dst[:0]
-	switch d {
-	case format.BFloat16:
-		for ; len(row) >= 2; row = row[2:] {
-			dst = append(dst, math.Float32frombits(uint32(binary.LittleEndian.Uint16(row))<<16))
-		}
-	case format.Float16:
-		for ; len(row) >= 2; row = row[2:] {
-			dst = append(dst, format.Float16Value(binary.LittleEndian.Uint16(row)))
-		}
-	case format.Float32:
-		for ; len(row) >= 4; row = row[4:] {
-			dst = append(dst, math.Float32frombits(binary.LittleEndian.Uint32(row)))
-		}
+	n := 0
+	if d.IsState() {
+		n = len(row) / d.Size()
 	}
+	dst = slices.Grow(dst[:0], n)[:n]
+	d.Floats(dst, row)
 	return dst
 }
 
@@ -166,8 +145,8 @@ func (*selfShiftScan) sample(f *sampleFacts, out *Collector) {
 // repeatsRow reports whether row t is the row before it in every state, though the
 // tokens differ.
 func repeatsRow(f *sampleFacts, t int) bool {
-	a, known := crossToken(f.Sample, t-1)
-	b, _ := crossToken(f.Sample, t)
+	a, known := tokenOf(f.Sample, t-1)
+	b, _ := tokenOf(f.Sample, t)
 	if !known || a == b {
 		return false
 	}

@@ -1,5 +1,7 @@
 package validate
 
+import "hsx/format"
+
 // vocabulary compares head, map and config: three that have a say in how many tokens
 // the draft names. Of three, the odd one out is to blame.
 func (k *draftCheck) vocabulary() {
@@ -7,7 +9,7 @@ func (k *draftCheck) vocabulary() {
 	rows, cols, head := k.cp.matrix("lm_head.weight")
 	d2t, hasD2T, errD := k.cp.vector("d2t")
 	t2d, hasT2D, errT := k.cp.vector("t2d")
-	size, named := int64(d2t.n), hasD2T && errD == nil
+	size, named := int64(d2t.N), hasD2T && errD == nil
 	const export = "export the draft again, with the map that it was trained with"
 	for _, err := range []error{errD, errT} {
 		if err != nil {
@@ -33,8 +35,8 @@ func (k *draftCheck) vocabulary() {
 	if head && k.width > 0 && cols != k.width {
 		k.add(ruleHeadShape, Error, "check hidden_size", "lm_head.weight takes %d values, want %d, the draft's hidden size", cols, k.width)
 	}
-	if hasT2D && errT == nil && k.vocab > 0 && int64(t2d.n) != k.vocab {
-		k.add(ruleMapShape, Error, export, "t2d has %d entries, want %d, the target's vocabulary", t2d.n, k.vocab)
+	if hasT2D && errT == nil && k.vocab > 0 && int64(t2d.N) != k.vocab {
+		k.add(ruleMapShape, Error, export, "t2d has %d entries, want %d, the target's vocabulary", t2d.N, k.vocab)
 		return
 	}
 	switch draft := firstPositive(size, rows, config); {
@@ -56,23 +58,23 @@ func firstPositive(of ...int64) int64 {
 
 // maps looks into d2t, whose entry i is the target's token less i, and t2d, which marks
 // the target's tokens. A map that was never filled is told as that alone.
-func (k *draftCheck) maps(d2t, t2d vector, both bool) {
-	part := int64(d2t.n) < k.vocab
+func (k *draftCheck) maps(d2t, t2d format.Ints, both bool) {
+	part := int64(d2t.N) < k.vocab
 	marked := 0
 	if both {
-		marked = t2d.nonzero()
+		marked = vectorNonzero(t2d)
 	}
 	unfilled := false
-	if both && part && marked == t2d.n && t2d.n > 0 {
+	if both && part && marked == t2d.N && t2d.N > 0 {
 		unfilled = true
-		k.add(ruleT2DUnfilled, Error, "build the vocabulary map, and train with it", "t2d marks all %d tokens of the target, want %d, so it was never filled", marked, d2t.n)
+		k.add(ruleT2DUnfilled, Error, "build the vocabulary map, and train with it", "t2d marks all %d tokens of the target, want %d, so it was never filled", marked, d2t.N)
 	}
 	// The first tokens of the target in their order have offsets of 0 too; only t2d can
 	// tell that this is meant.
-	prefix := both && marked == d2t.n && vectorPrefix(t2d, d2t.n)
-	if part && d2t.n > 1 && d2t.nonzero() == 0 && !prefix {
+	prefix := both && marked == d2t.N && vectorPrefix(t2d, d2t.N)
+	if part && d2t.N > 1 && vectorNonzero(d2t) == 0 && !prefix {
 		unfilled = true
-		k.add(ruleD2TUnfilled, Error, "build the vocabulary map, and train with it", "all %d entries of d2t are 0, which names the first %d tokens of the target, so it was never filled", d2t.n, d2t.n)
+		k.add(ruleD2TUnfilled, Error, "build the vocabulary map, and train with it", "all %d entries of d2t are 0, which names the first %d tokens of the target, so it was never filled", d2t.N, d2t.N)
 	}
 	if unfilled || both && k.disagree(d2t, t2d, marked) {
 		return
@@ -82,9 +84,9 @@ func (k *draftCheck) maps(d2t, t2d vector, both bool) {
 }
 
 // vectorPrefix reports whether none of the first n elements is 0.
-func vectorPrefix(v vector, n int) bool {
-	for i := range min(n, v.n) {
-		if v.at(i) == 0 {
+func vectorPrefix(v format.Ints, n int) bool {
+	for i := range min(n, v.N) {
+		if v.At(i) == 0 {
 			return false
 		}
 	}
@@ -92,23 +94,23 @@ func vectorPrefix(v vector, n int) bool {
 }
 
 // disagree walks through the tokens that t2d marks, which d2t must name in that order.
-func (k *draftCheck) disagree(d2t, t2d vector, marked int) bool {
+func (k *draftCheck) disagree(d2t, t2d format.Ints, marked int) bool {
 	const do = "export both from one vocabulary map"
-	if marked != d2t.n {
-		k.add(ruleMapDisagree, Error, do, "t2d marks %d tokens of the target, want %d, as d2t has", marked, d2t.n)
+	if marked != d2t.N {
+		k.add(ruleMapDisagree, Error, do, "t2d marks %d tokens of the target, want %d, as d2t has", marked, d2t.N)
 		return true
 	}
 	var absolute, differ, at int
 	var seen, want int64
 	i := 0
-	for token := range t2d.n {
-		if t2d.at(token) == 0 {
+	for token := range t2d.N {
+		if t2d.At(token) == 0 {
 			continue
 		}
-		if d2t.at(i) == int64(token) {
+		if d2t.At(i) == int64(token) {
 			absolute++
 		}
-		if got := d2t.at(i) + int64(i); got != int64(token) {
+		if got := d2t.At(i) + int64(i); got != int64(token) {
 			if differ++; differ == 1 {
 				at, seen, want = i, got, int64(token)
 			}
@@ -118,24 +120,24 @@ func (k *draftCheck) disagree(d2t, t2d vector, marked int) bool {
 	switch {
 	case differ == 0:
 		return false
-	case absolute == d2t.n:
-		k.add(ruleMapDisagree, Error, "subtract its index from each entry of d2t", "d2t holds the target's ids themselves, want their offsets: entry %d is %d, want %d", at, d2t.at(at), want-int64(at))
+	case absolute == d2t.N:
+		k.add(ruleMapDisagree, Error, "subtract its index from each entry of d2t", "d2t holds the target's ids themselves, want their offsets: entry %d is %d, want %d", at, d2t.At(at), want-int64(at))
 	default:
-		k.add(ruleMapDisagree, Error, do, "d2t and t2d differ in %d of %d tokens: draft token %d is %d by d2t and %d by t2d", differ, d2t.n, at, seen, want)
+		k.add(ruleMapDisagree, Error, do, "d2t and t2d differ in %d of %d tokens: draft token %d is %d by d2t and %d by t2d", differ, d2t.N, at, seen, want)
 	}
 	return true
 }
 
 // mapRange looks for tokens that the target has not, and for those named twice.
-func (k *draftCheck) mapRange(d2t vector) {
+func (k *draftCheck) mapRange(d2t format.Ints) {
 	if k.vocab <= 0 {
 		return
 	}
 	outside, first := 0, -1
 	rising, twice := true, -1
 	last := int64(-1)
-	for i := range d2t.n {
-		token := d2t.at(i) + int64(i)
+	for i := range d2t.N {
+		token := d2t.At(i) + int64(i)
 		if token < 0 || token >= k.vocab {
 			if outside++; first < 0 {
 				first = i
@@ -148,9 +150,9 @@ func (k *draftCheck) mapRange(d2t vector) {
 	}
 	switch {
 	case outside > 0:
-		k.add(ruleD2TRange, Error, "d2t holds offsets: the target's id less the index", "%d of %d entries of d2t lead outside of the target's %d tokens, first entry %d to %d", outside, d2t.n, k.vocab, first, d2t.at(first)+int64(first))
+		k.add(ruleD2TRange, Error, "d2t holds offsets: the target's id less the index", "%d of %d entries of d2t lead outside of the target's %d tokens, first entry %d to %d", outside, d2t.N, k.vocab, first, d2t.At(first)+int64(first))
 	case twice >= 0:
-		k.add(ruleD2TRange, Error, "build the vocabulary map again", "entries %d and %d of d2t both lead to token %d", twice-1, twice, d2t.at(twice)+int64(twice))
+		k.add(ruleD2TRange, Error, "build the vocabulary map again", "entries %d and %d of d2t both lead to token %d", twice-1, twice, d2t.At(twice)+int64(twice))
 	case !rising:
 		k.add(ruleD2TRange, Warning, "see how the map was built", "the tokens that d2t leads to do not rise, and maps are built from sorted tokens")
 	}
@@ -163,7 +165,7 @@ const (
 )
 
 // coverage weighs the draft's tokens by how often the data has them.
-func (k *draftCheck) coverage(d2t vector) {
+func (k *draftCheck) coverage(d2t format.Ints) {
 	var all, have int64
 	for _, n := range k.in.Supervised {
 		all += n
@@ -171,8 +173,8 @@ func (k *draftCheck) coverage(d2t vector) {
 	if all <= 0 {
 		return
 	}
-	for i := range d2t.n {
-		if token := d2t.at(i) + int64(i); token >= 0 && token < int64(len(k.in.Supervised)) {
+	for i := range d2t.N {
+		if token := d2t.At(i) + int64(i); token >= 0 && token < int64(len(k.in.Supervised)) {
 			have += k.in.Supervised[token]
 		}
 	}
@@ -181,6 +183,6 @@ func (k *draftCheck) coverage(d2t vector) {
 		severity = Error
 	}
 	if share < poorCoverage {
-		k.add(ruleCoverage, severity, "build the vocabulary map from this data", "the draft's %d tokens are %.1f %% of the %d supervised ones, want %.0f %%", d2t.n, 100*share, all, 100*poorCoverage)
+		k.add(ruleCoverage, severity, "build the vocabulary map from this data", "the draft's %d tokens are %.1f %% of the %d supervised ones, want %.0f %%", d2t.N, 100*share, all, 100*poorCoverage)
 	}
 }

@@ -3,12 +3,10 @@ package validate_test
 import (
 	"bytes"
 	"compress/gzip"
-	"encoding/json"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"testing"
 
@@ -16,6 +14,7 @@ import (
 
 	"hsx/format"
 	"hsx/format/safetensors"
+	"hsx/internal/hsxtest"
 	"hsx/validate"
 )
 
@@ -31,9 +30,9 @@ type draftCase struct {
 // whole one.
 func configKit(tb testing.TB) []draftCase {
 	tb.Helper()
-	cases := draftCases(tb, filepath.Join("testdata", "drafts"))
-	if root := os.Getenv("HSX_FIXTURES"); root != "" {
-		cases = append(cases, draftCases(tb, filepath.Join(root, "drafts"))...)
+	var cases []draftCase
+	for _, kit := range hsxtest.Kits(tb, "testdata") {
+		cases = append(cases, draftCases(tb, filepath.Join(kit, "drafts"))...)
 	}
 	return cases
 }
@@ -47,12 +46,10 @@ func draftCases(tb testing.TB, root string) []draftCase {
 			Expect    []struct{ Finding string }
 		}
 	}
-	if err := json.Unmarshal(draftFile(tb, filepath.Join(root, "INDEX.json")), &index); err != nil {
-		tb.Fatalf("read the index of %s: %v", root, err)
-	}
+	hsxtest.ReadJSON(tb, filepath.Join(root, "INDEX.json"), &index)
 	var out []draftCase
 	for _, d := range index.Drafts {
-		c := draftCase{dir: filepath.Join(root, d.Dir), kind: d.Kind, config: draftFile(tb, filepath.Join(root, d.Dir, "config.json"))}
+		c := draftCase{dir: filepath.Join(root, d.Dir), kind: d.Kind, config: hsxtest.Read(tb, filepath.Join(root, d.Dir, "config.json"))}
 		for _, e := range d.Expect {
 			c.expect = append(c.expect, e.Finding)
 		}
@@ -65,9 +62,9 @@ func draftCases(tb testing.TB, root string) []draftCase {
 		}
 		name := filepath.Join(c.dir, "model.safetensors")
 		if _, err := os.Stat(name); err == nil {
-			c.checkpoint = draftFile(tb, name)
+			c.checkpoint = hsxtest.Read(tb, name)
 		} else {
-			zr, err := gzip.NewReader(bytes.NewReader(draftFile(tb, name+".gz")))
+			zr, err := gzip.NewReader(bytes.NewReader(hsxtest.Read(tb, name+".gz")))
 			if err == nil {
 				c.checkpoint, err = io.ReadAll(zr)
 			}
@@ -81,15 +78,6 @@ func draftCases(tb testing.TB, root string) []draftCase {
 		tb.Fatalf("%s: got %d drafts, want 31", root, len(out))
 	}
 	return out
-}
-
-func draftFile(tb testing.TB, name string) []byte {
-	tb.Helper()
-	data, err := os.ReadFile(name)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return data
 }
 
 // draftRuleOf maps the kit's names of findings to rules.
@@ -221,18 +209,18 @@ func FuzzCheckDraft(f *testing.F) {
 		if err != nil {
 			return
 		}
-		var before, after runtime.MemStats
-		runtime.ReadMemStats(&before)
-		out := validate.NewCollector(3, nil)
-		cp := validate.NewCheckpoint(file.Record)
-		for _, server := range []string{"", "sglang", "vllm"} {
-			validate.CheckDraft(validate.DraftInput{
-				Checkpoint: cp, Config: c, Server: server, Target: format.Target{Layers: 5, HiddenSize: 64, VocabSize: 512},
-				Longest: 600, Supervised: make([]int64, 512),
-			}, out)
-		}
-		runtime.ReadMemStats(&after)
-		if used, most := after.TotalAlloc-before.TotalAlloc, uint64(len(checkpoint))*64+1<<20; used > most {
+		var out *validate.Collector
+		var cp *validate.Checkpoint
+		used := hsxtest.Allocated(func() {
+			out, cp = validate.NewCollector(3, nil), validate.NewCheckpoint(file.Record)
+			for _, server := range []string{"", "sglang", "vllm"} {
+				validate.CheckDraft(validate.DraftInput{
+					Checkpoint: cp, Config: c, Server: server, Target: format.Target{Layers: 5, HiddenSize: 64, VocabSize: 512},
+					Longest: 600, Supervised: make([]int64, 512),
+				}, out)
+			}
+		})
+		if most := uint64(len(checkpoint))*64 + 1<<20; used > most {
 			t.Fatalf("CheckDraft of %d bytes allocated %d bytes, want at most %d", len(checkpoint), used, most)
 		}
 		for _, g := range out.Groups() {

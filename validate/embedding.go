@@ -100,8 +100,8 @@ func (e *embeddingScan) gather(f *sampleFacts) {
 	}
 	clear(e.local)
 	for t := 1; t < len(f.Sample.Tokens); t++ {
-		id, _ := crossToken(f.Sample, t)
-		before, known := crossToken(f.Sample, t-1)
+		id, _ := tokenOf(f.Sample, t)
+		before, known := tokenOf(f.Sample, t-1)
 		if !known || id < 0 || id >= embeddingVocab {
 			continue
 		}
@@ -208,7 +208,7 @@ func (e *embeddingScan) judge(s format.State, i int, f *sampleFacts, out *Collec
 // odd is the first row of the example whose vector differs from the first one's.
 func (e *embeddingScan) odd(f *sampleFacts, state int, c embeddingCount) int {
 	for t := c.place.First + 1; t < len(f.Sample.Tokens); t++ {
-		if id, _ := crossToken(f.Sample, t); id == c.example && f.States[state][t].Hash != c.place.Rows[state] {
+		if id, _ := tokenOf(f.Sample, t); id == c.example && f.States[state][t].Hash != c.place.Rows[state] {
 			return t
 		}
 	}

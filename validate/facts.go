@@ -10,7 +10,6 @@ import (
 type rowFacts struct {
 	Hash      uint64  // XXH3-64 of the row's bytes: equal rows, equal hashes
 	SumSq     float64 // of the finite values
-	Sum       float64 // of the finite values
 	MaxAbs    float32 // of the finite values
 	NonFinite int32   // number of NaN and Inf values
 	Saturated int32   // fp16 values at ±65504; 0 for other types
@@ -26,6 +25,19 @@ type sampleFacts struct {
 	Ref    Ref
 	Sample *format.Sample
 	States [][]rowFacts // [state][token]
+}
+
+// tokenOf is the token whose state row t is, and ok false when the sample does not hold
+// it. Some producers store ids shifted left by one against the states: the token of row 0
+// is then not in the sample.
+func tokenOf(s *format.Sample, t int) (id int32, ok bool) {
+	if s.Shifted {
+		t--
+	}
+	if t < 0 || t >= len(s.Tokens) {
+		return 0, false
+	}
+	return s.Tokens[t], true
 }
 
 // Ref is the place of a sample in its dataset.

@@ -103,7 +103,7 @@ func (n *normScan) judge(f *sampleFacts, state int) normVerdict {
 	x := make([]float32, r.Width)
 	var seen [2][]float64
 	for _, t := range weightsSpread(usable, 32) {
-		weightsWiden(x, r.DType, r.Row(t))
+		r.DType.Floats(x, r.Row(t))
 		for i, inverse := range n.inverse {
 			seen[i] = append(seen[i], normRMS(x, inverse))
 		}
@@ -195,8 +195,8 @@ func (n *normScan) same(f *sampleFacts, block, final int) (how string, rows int)
 	p, q, g := make([]float32, b.Width), make([]float32, b.Width), make([]float32, b.Width)
 	raw, norm := true, true
 	for _, t := range at {
-		weightsWiden(p, b.DType, b.Row(t))
-		weightsWiden(q, y.DType, y.Row(t))
+		b.DType.Floats(p, b.Row(t))
+		y.DType.Floats(q, y.Row(t))
 		scale := float32(1 / math.Sqrt(float64(weightsDot(p, p))/float64(len(p))+n.w.Eps))
 		for c := range g {
 			g[c] = p[c] * scale * n.w.gain[c]

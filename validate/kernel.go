@@ -13,9 +13,8 @@ import (
 // and once for its values, the second time from the cache. It does not allocate.
 //
 // Values are read eight bytes at a time, and added up in float32: over blocks short
-// enough that SumSq is right to 1e-5 and Sum to 1e-5 of the sum of magnitudes. Rows
-// that this cannot do, those with non-finite or extreme values, are read again one
-// value at a time.
+// enough that SumSq is right to 1e-5. Rows that this cannot do, those with non-finite or
+// extreme values, are read again one value at a time.
 func rowFactsOf(row []byte, d format.DType) rowFacts {
 	f := rowFacts{Hash: xxh3.Hash(row)}
 	size := d.Size()
@@ -116,16 +115,15 @@ func (w *kernelWords) row(row []byte, d format.DType, f *rowFacts) {
 }
 
 func (w *kernelWords) block(b []byte, d format.DType, f *rowFacts) {
-	var sum, squares float32
+	var squares float32
 	switch d {
 	case format.BFloat16:
-		sum, squares = w.bf16(b)
+		squares = w.bf16(b)
 	case format.Float16:
-		sum, squares = w.fp16(b)
+		squares = w.fp16(b)
 	case format.Float32:
-		sum, squares = w.fp32(b)
+		squares = w.fp32(b)
 	}
-	f.Sum += float64(sum)
 	f.SumSq += float64(squares)
 }
 
@@ -143,9 +141,9 @@ func max32(a, b uint64) uint64 {
 	return b + d&(t-t>>31)
 }
 
-// bf16 adds up whole words of bf16.
-func (w *kernelWords) bf16(b []byte) (sum, squares float32) {
-	var s0, s1, s2, s3, q0, q1, q2, q3 float32
+// bf16 adds up the squares of whole words of bf16.
+func (w *kernelWords) bf16(b []byte) (squares float32) {
+	var q0, q1, q2, q3 float32
 	first, differ, top := w.first, w.differ, w.max
 	for len(b) >= 8 {
 		v := binary.LittleEndian.Uint64(b)
@@ -155,18 +153,17 @@ func (w *kernelWords) bf16(b []byte) (sum, squares float32) {
 		lo, hi := uint32(v), uint32(v>>32)
 		x0, x1 := math.Float32frombits(lo<<16), math.Float32frombits(lo&0xffff_0000)
 		x2, x3 := math.Float32frombits(hi<<16), math.Float32frombits(hi&0xffff_0000)
-		s0, s1, s2, s3 = s0+x0, s1+x1, s2+x2, s3+x3
 		q0, q1, q2, q3 = q0+x0*x0, q1+x1*x1, q2+x2*x2, q3+x3*x3
 	}
 	w.differ, w.max = differ, top
-	return s0 + s1 + (s2 + s3), q0 + q1 + (q2 + q3)
+	return q0 + q1 + (q2 + q3)
 }
 
-// fp16 adds up whole words of fp16. An fp16 number moved into the place of a
+// fp16 adds up the squares of whole words of fp16. An fp16 number moved into the place of a
 // float32's is 2^112 times too small, subnormals too.
-func (w *kernelWords) fp16(b []byte) (sum, squares float32) {
+func (w *kernelWords) fp16(b []byte) (squares float32) {
 	const scale = 1 << 112
-	var s0, s1, s2, s3, q0, q1, q2, q3 float32
+	var q0, q1, q2, q3 float32
 	first, differ, top := w.first, w.differ, w.max
 	for len(b) >= 8 {
 		v := binary.LittleEndian.Uint64(b)
@@ -176,11 +173,10 @@ func (w *kernelWords) fp16(b []byte) (sum, squares float32) {
 		lo, hi := uint32(v), uint32(v>>32)
 		x0, x1 := fp16Place(lo<<16)*scale, fp16Place(lo)*scale
 		x2, x3 := fp16Place(hi<<16)*scale, fp16Place(hi)*scale
-		s0, s1, s2, s3 = s0+x0, s1+x1, s2+x2, s3+x3
 		q0, q1, q2, q3 = q0+x0*x0, q1+x1*x1, q2+x2*x2, q3+x3*x3
 	}
 	w.differ, w.max = differ, top
-	return s0 + s1 + (s2 + s3), q0 + q1 + (q2 + q3)
+	return q0 + q1 + (q2 + q3)
 }
 
 // fp16Place moves the fp16 in the upper half of v to where a float32 has its sign,
@@ -189,9 +185,9 @@ func fp16Place(v uint32) float32 {
 	return math.Float32frombits(uint32(int32(v)>>3) & 0x8fff_e000)
 }
 
-// fp32 adds up whole words of fp32.
-func (w *kernelWords) fp32(b []byte) (sum, squares float32) {
-	var s0, s1, q0, q1 float32
+// fp32 adds up the squares of whole words of fp32.
+func (w *kernelWords) fp32(b []byte) (squares float32) {
+	var q0, q1 float32
 	first, differ, top := w.first, w.differ, w.max
 	for len(b) >= 8 {
 		v := binary.LittleEndian.Uint64(b)
@@ -199,16 +195,15 @@ func (w *kernelWords) fp32(b []byte) (sum, squares float32) {
 		differ |= v ^ first
 		top = max32(v&^sign32, top)
 		x0, x1 := math.Float32frombits(uint32(v)), math.Float32frombits(uint32(v>>32))
-		s0, s1 = s0+x0, s1+x1
 		q0, q1 = q0+x0*x0, q1+x1*x1
 	}
 	w.differ, w.max = differ, top
-	return s0 + s1, q0 + q1
+	return q0 + q1
 }
 
-// kernelSlow replaces the sums of a row by those of its finite values.
+// kernelSlow replaces the sums and counts of a row by those of its finite values.
 func kernelSlow(row []byte, d format.DType, f *rowFacts) {
-	f.Sum, f.SumSq, f.MaxAbs, f.NonFinite, f.Saturated = 0, 0, 0, 0, 0
+	f.SumSq, f.MaxAbs, f.NonFinite, f.Saturated = 0, 0, 0, 0
 	size, inf := d.Size(), kernelInf(d)
 	for i := 0; i+size <= len(row); i += size {
 		b := kernelBits(row[i:], d)
@@ -221,7 +216,6 @@ func kernelSlow(row []byte, d format.DType, f *rowFacts) {
 			f.Saturated++
 		}
 		x := float64(kernelValue(d, b))
-		f.Sum += x
 		f.SumSq += x * x
 		f.MaxAbs = max(f.MaxAbs, float32(math.Abs(x)))
 	}

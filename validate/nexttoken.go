@@ -120,7 +120,7 @@ func (n *nextScan) sample(f *sampleFacts, out *Collector) {
 			}
 		}
 		for s := range n.Shifts {
-			id, ok := weightsToken(f.Sample, t+s)
+			id, ok := tokenOf(f.Sample, t+s)
 			if !ok || !weightsRow(token, n.w.Head, id) {
 				continue
 			}
@@ -183,7 +183,7 @@ func (n *nextScan) read(f *sampleFacts, t int, x *[5][]float32) (have [5]bool) {
 		}
 		have[k] = true
 		r := f.Sample.Hidden[state].Rows
-		weightsWiden(x[k], r.DType, r.Row(t))
+		r.DType.Floats(x[k], r.Row(t))
 		switch form.power {
 		case 1:
 			for c, g := range n.w.gain {

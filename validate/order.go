@@ -190,7 +190,7 @@ func (o *orderScan) dispersion(f *sampleFacts, blocks int) []float64 {
 	var pairs [][2]int
 	last := map[int32]int{}
 	for t := 1; t < len(f.Sample.Tokens) && len(pairs) < orderRows; t++ {
-		id, _ := crossToken(f.Sample, t)
+		id, _ := tokenOf(f.Sample, t)
 		before, ok := last[id]
 		last[id] = t
 		if ok && orderSound(f, before) && orderSound(f, t) {

@@ -136,7 +136,7 @@ func (p *prefixScan) sample(f *sampleFacts, out *Collector) {
 		next = 2
 	}
 	for t := range s.Tokens {
-		if token, known := crossToken(s, t); known {
+		if token, known := tokenOf(s, t); known {
 			hash = crossHash(hash, uint64(uint32(token)))
 		}
 		if t+1 != next {

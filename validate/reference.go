@@ -19,7 +19,8 @@ const referenceFormat = "hsx-reference"
 
 // Reference is what the layers of a target look like: per channel the mean and the
 // spread over some thousand tokens of a trusted capture. Position 0 of each sample is
-// left out, since massive activations live there.
+// left out, since massive activations live there, and so are the few other rows where
+// they do.
 type Reference struct {
 	Format     string           `json:"format"` // "hsx-reference"
 	Version    int              `json:"version"`
@@ -110,11 +111,8 @@ func MakeReference(ctx context.Context, ds *shard.Dataset) (*Reference, error) {
 			return nil, err
 		}
 		for i, state := range states {
-			r := s.Hidden[state].Rows
-			for t := 1; t < r.N; t++ {
-				if err := sums[i].row(r, t); err != nil {
-					return nil, fmt.Errorf("sample %q: %s row %d %w", s.ID, layout.States[state].Column(), t, err)
-				}
+			if t, err := sums[i].rows(s.Hidden[state].Rows); err != nil {
+				return nil, fmt.Errorf("sample %q: %s row %d %w", s.ID, layout.States[state].Column(), t, err)
 			}
 		}
 		ref.Rows += int64(max(0, len(s.Tokens)-1))
@@ -212,8 +210,26 @@ func newReferenceSums(h int) referenceSums {
 	return referenceSums{x: make([]float32, h), sum: make([]float64, h), sq: make([]float64, h)}
 }
 
+// rows adds the rows of a state but for those that a reference leaves out. The error is
+// of row t.
+func (s *referenceSums) rows(r format.Rows) (t int, err error) {
+	at, squares := make([]int, 0, r.N), make([]float64, 0, r.N)
+	for t := 1; t < r.N; t++ {
+		r.DType.Floats(s.x, r.Row(t))
+		square := float64(weightsDot(s.x, s.x))
+		// NaN also for Inf, so that the row is taken for typical and refused.
+		at, squares = append(at, t), append(squares, square+(square-square))
+	}
+	for _, t := range referenceTypical(at, squares) {
+		if err := s.row(r, t); err != nil {
+			return t, err
+		}
+	}
+	return 0, nil
+}
+
 func (s *referenceSums) row(r format.Rows, t int) error {
-	weightsWiden(s.x, r.DType, r.Row(t))
+	r.DType.Floats(s.x, r.Row(t))
 	bad := float32(0)
 	for c, v := range s.x {
 		bad += v - v // 0, or NaN for any value that is not finite

@@ -13,6 +13,7 @@ import (
 
 	"hsx/format"
 	"hsx/format/npy"
+	"hsx/internal/hsxtest"
 	"hsx/shard"
 )
 
@@ -21,7 +22,7 @@ import (
 func layerSample(t testing.TB, text string, states []format.State, actual []string) *format.Sample {
 	t.Helper()
 	s := &format.Sample{ID: text}
-	tokens, err := npy.Decode(targetRead(t, "testdata/layers/"+text+"/tokens.npy"))
+	tokens, err := npy.Decode(hsxtest.Read(t, "testdata/layers/"+text+"/tokens.npy"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -29,7 +30,7 @@ func layerSample(t testing.TB, text string, states []format.State, actual []stri
 		s.Tokens = append(s.Tokens, int32(tokens.Data[8*i])|int32(tokens.Data[8*i+1])<<8)
 	}
 	for i, st := range states {
-		x, err := npy.Decode(targetRead(t, "testdata/layers/"+text+"/"+actual[i]+".bf16.npy"))
+		x, err := npy.Decode(hsxtest.Read(t, "testdata/layers/"+text+"/"+actual[i]+".bf16.npy"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -167,7 +168,7 @@ func TestMakeReference(t *testing.T) {
 	for _, s := range samples {
 		for i := 1; i < 40; i++ {
 			var x [16]float32
-			weightsWiden(x[:], format.BFloat16, s.Hidden[2].Rows.Row(i))
+			format.BFloat16.Floats(x[:], s.Hidden[2].Rows.Row(i))
 			mean += float64(x[3]) / 234
 			sq += float64(x[3]) * float64(x[3]) / 234
 		}

@@ -2,20 +2,20 @@ package validate
 
 import (
 	"bytes"
-	"encoding/json"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"hsx/format"
+	"hsx/internal/hsxtest"
 )
 
 // targetKitReference is the kit's fingerprint, which was made from other texts, as a
 // reference.
 func targetKitReference(t *testing.T, kit string) *Reference {
 	t.Helper()
-	target, err := format.ParseTarget(targetRead(t, filepath.Join(kit, "model/config.json")))
+	target, err := format.ParseTarget(hsxtest.Read(t, filepath.Join(kit, "model/config.json")))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -25,9 +25,7 @@ func targetKitReference(t *testing.T, kit string) *Reference {
 			Mean, Std []float32
 		}
 	}
-	if err := json.Unmarshal(targetRead(t, filepath.Join(kit, "expected/fingerprint.json")), &in); err != nil {
-		t.Fatal(err)
-	}
+	hsxtest.ReadJSON(t, filepath.Join(kit, "expected/fingerprint.json"), &in)
 	r := &Reference{Format: referenceFormat, Version: 1, Target: target, HiddenSize: target.HiddenSize}
 	for _, name := range []string{"P-1", "P0", "P1", "P2", "P3", "P4", "N"} {
 		l := in.Layers[name]
@@ -40,7 +38,7 @@ func targetKitReference(t *testing.T, kit string) *Reference {
 // targetTestReference is the same from testdata.
 func targetTestReference(t testing.TB) *Reference {
 	t.Helper()
-	r, err := ParseReference(targetRead(t, "testdata/layers/reference.json"))
+	r, err := ParseReference(hsxtest.Read(t, "testdata/layers/reference.json"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,7 +47,7 @@ func targetTestReference(t testing.TB) *Reference {
 
 func TestReferenceIsTheKits(t *testing.T) {
 	t.Parallel()
-	want, err := targetKitReference(t, targetKit(t)).Encode()
+	want, err := targetKitReference(t, fullKit(t)).Encode()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,7 +57,7 @@ func TestReferenceIsTheKits(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if !bytes.Equal(targetRead(t, path), want) {
+	if !bytes.Equal(hsxtest.Read(t, path), want) {
 		t.Errorf("%s is not the kit's fingerprint: HSX_UPDATE=1 writes it anew", path)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"hsx/format"
+	"hsx/internal/hsxtest"
 	"hsx/validate"
 )
 
@@ -76,7 +77,7 @@ func TestFieldCase(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if diff := cmp.Diff(string(draftFile(t, golden)), b.String()); diff != "" {
+	if diff := cmp.Diff(string(hsxtest.Read(t, golden)), b.String()); diff != "" {
 		t.Errorf("%s (-want +got):\n%s", golden, diff)
 	}
 }

@@ -39,6 +39,7 @@ type StatScan struct {
 	States     []statState           `json:"states"`
 	Shards     []statShard           `json:"shards"` // ascending
 	Short      []statSample          `json:"short"`  // the first short samples
+	values     []float32             // scratch, [HiddenSize]
 	squares    []float64             // scratch, [HiddenSize]
 }
 
@@ -266,23 +267,24 @@ func (st *statState) rows(facts []rowFacts, width int, shard *statMean) {
 	}
 }
 
-// channels adds the squares of a few evenly spaced rows to the sums by channel. Row 0
-// stays out where there are others: many models keep massive activations there. The
-// rows of a sample are added as floats, always in the same order, then all at once.
+// channels adds the squares of a few evenly spaced rows to the sums by channel. The rows
+// of a sample are added as floats, always in the same order, then all at once.
 func (s *StatScan) channels(st *statState, r format.Rows, facts []rowFacts) {
 	if r.Width != s.HiddenSize {
 		return
 	}
-	s.squares = statGrow(s.squares, r.Width)
+	s.values, s.squares = statGrow(s.values, r.Width), statGrow(s.squares, r.Width)
 	clear(s.squares)
 	n := int64(0)
-	first := min(1, r.N-1)
-	step := max(1, (r.N-first+statChannelRows-1)/statChannelRows)
-	for i := max(0, first); i < r.N; i += step {
-		if facts[i].NonFinite == 0 {
-			statAddSquares(s.squares, r.Row(i), r.DType)
-			n++
+	for i := range r.Spread(statChannelRows) {
+		if facts[i].NonFinite > 0 {
+			continue
 		}
+		r.DType.Floats(s.values, r.Row(i))
+		for c, v := range s.values {
+			s.squares[c] += float64(v) * float64(v)
+		}
+		n++
 	}
 	if n == 0 {
 		return

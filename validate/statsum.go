@@ -1,11 +1,8 @@
 package validate
 
 import (
-	"encoding/binary"
 	"math"
 	"math/bits"
-
-	"hsx/format"
 )
 
 // statSum adds floats without rounding, in fixed point: 64 bits before the point and
@@ -125,28 +122,4 @@ func statAddCounts(s, o []int64) []int64 {
 		s[i] += c
 	}
 	return s
-}
-
-// statAddSquares adds the squares of a row's channels to sums, one each.
-func statAddSquares(sums []float64, row []byte, d format.DType) {
-	switch d {
-	case format.BFloat16:
-		row = row[:2*len(sums)]
-		for c := range sums {
-			x := float64(math.Float32frombits(uint32(binary.LittleEndian.Uint16(row[2*c:])) << 16))
-			sums[c] += x * x
-		}
-	case format.Float16:
-		row = row[:2*len(sums)]
-		for c := range sums {
-			x := float64(format.Float16Value(binary.LittleEndian.Uint16(row[2*c:])))
-			sums[c] += x * x
-		}
-	case format.Float32:
-		row = row[:4*len(sums)]
-		for c := range sums {
-			x := float64(math.Float32frombits(binary.LittleEndian.Uint32(row[4*c:])))
-			sums[c] += x * x
-		}
-	}
 }

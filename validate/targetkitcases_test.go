@@ -1,8 +1,6 @@
 package validate
 
 import (
-	"encoding/json"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -55,43 +53,36 @@ func targetAnswers(name string) map[string]string {
 
 func TestTargetRulesOnKit(t *testing.T) {
 	t.Parallel()
-	kit := targetKit(t)
+	kit := fullKit(t)
 	w, ref := targetKitWeights(t, kit), targetTestReference(t)
-	for _, part := range []string{"dumps", "faulty"} {
-		var index struct{ Dumps, Cases []targetCase }
-		if err := json.Unmarshal(targetRead(t, filepath.Join(kit, part, "INDEX.json")), &index); err != nil {
-			t.Fatal(err)
+	for _, c := range slices.Concat(kitDumps(t, kit), kitFaults(t, kit)) {
+		if c.refused() {
+			continue
 		}
-		for _, c := range slices.Concat(index.Dumps, index.Cases) {
-			if part == "faulty" && c.Declared == nil || c.Dir == "torch_legacy_file" {
-				continue // a container that is refused
-			}
-			t.Run(part+"/"+c.Dir+c.Path, func(t *testing.T) {
-				t.Parallel()
-				ds := targetIngest(t, kit, filepath.Join(part, c.Dir+c.Path), c)
-				l := ds.Manifest().Layout()
-				samples := targetSamples(t, ds)
-				mk := func() []scan { return append(targetScans(l, w), referenceScans(l, ref)...) }
-				groups := targetRun(t, samples, 2, mk)
-				got := map[string]string{}
-				for _, g := range groups {
-					for _, f := range g.Findings {
-						if f.Severity == Info {
-							continue
-						}
-						id := c.id(f.Sample)
-						if had, ok := got[g.Rule]; !ok {
-							got[g.Rule] = id
-						} else if !strings.Contains(had, id) {
-							got[g.Rule] += " " + id
-						}
+		t.Run(c.path(), func(t *testing.T) {
+			t.Parallel()
+			ds := ingestKit(t, kit, c.path(), c.asNamed(t), 0)
+			l := ds.Manifest().Layout()
+			mk := func() []scan { return append(targetScans(l, w), referenceScans(l, ref)...) }
+			groups := targetRun(t, readAll(t, ds), 2, mk)
+			got := map[string]string{}
+			for _, g := range groups {
+				for _, f := range g.Findings {
+					if f.Severity == Info {
+						continue
+					}
+					id := c.sampleName(f.Sample)
+					if had, ok := got[g.Rule]; !ok {
+						got[g.Rule] = id
+					} else if !strings.Contains(had, id) {
+						got[g.Rule] += " " + id
 					}
 				}
-				if diff := cmp.Diff(targetAnswers(c.Case), got); diff != "" {
-					t.Errorf("samples by rule (-want +got):\n%s\n%+v", diff, groups)
-				}
-			})
-		}
+			}
+			if diff := cmp.Diff(targetAnswers(c.Case), got); diff != "" {
+				t.Errorf("samples by rule (-want +got):\n%s\n%+v", diff, groups)
+			}
+		})
 	}
 }
 
@@ -99,21 +90,16 @@ func TestTargetRulesOnKit(t *testing.T) {
 // reference.
 func TestReferenceOnGoodDumps(t *testing.T) {
 	t.Parallel()
-	const kit = "../cmd/hsx/testdata/kit"
 	ref := targetTestReference(t)
-	var index struct{ Dumps []targetCase }
-	if err := json.Unmarshal(targetRead(t, filepath.Join(kit, "dumps/INDEX.json")), &index); err != nil {
-		t.Fatal(err)
-	}
-	for _, c := range index.Dumps {
-		if c.Dir == "torch_legacy_file" {
+	for _, c := range kitDumps(t, smallKit) {
+		if c.refused() {
 			continue
 		}
 		t.Run(c.Dir, func(t *testing.T) {
 			t.Parallel()
-			ds := targetIngest(t, kit, filepath.Join("dumps", c.Dir), c)
+			ds := ingestKit(t, smallKit, c.path(), c.asNamed(t), 0)
 			l := ds.Manifest().Layout()
-			groups := targetRun(t, targetSamples(t, ds), 2, func() []scan { return referenceScans(l, ref) })
+			groups := targetRun(t, readAll(t, ds), 2, func() []scan { return referenceScans(l, ref) })
 			if got := targetText(groups, Warning); len(got) > 0 {
 				t.Errorf("findings of a good dump: %q", got)
 			}

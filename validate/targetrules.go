@@ -147,11 +147,11 @@ func (e *targetRowScan) compare(f *sampleFacts, state int) (rows, equal, first i
 	var at []int
 	first = -1
 	for _, t := range identityRows(f, state, 16) {
-		id, _ := weightsToken(f.Sample, t)
+		id, _ := tokenOf(f.Sample, t)
 		if !weightsRow(row, e.w.Embed, id) {
 			continue
 		}
-		weightsWiden(x, f.Sample.Hidden[state].Rows.DType, f.Sample.Hidden[state].Rows.Row(t))
+		f.Sample.Hidden[state].Rows.DType.Floats(x, f.Sample.Hidden[state].Rows.Row(t))
 		inv := weightsInverse(row)
 		if inv == 0 {
 			continue

@@ -169,9 +169,9 @@ func (d *identityScan) finish(_ opener, out *Collector) {
 func identityRows(f *sampleFacts, state, n int) []int {
 	var out []int
 	for t := 1; t < f.Sample.Hidden[state].Rows.N; t++ {
-		id, ok := weightsToken(f.Sample, t)
-		before, okBefore := weightsToken(f.Sample, t-1)
-		after, okAfter := weightsToken(f.Sample, t+1)
+		id, ok := tokenOf(f.Sample, t)
+		before, okBefore := tokenOf(f.Sample, t-1)
+		after, okAfter := tokenOf(f.Sample, t+1)
 		if ok && (!okBefore || before != id) && (!okAfter || after != id) && weightsUsable(f, state, t) {
 			out = append(out, t)
 		}
@@ -187,13 +187,13 @@ func (d *identityScan) judge(f *sampleFacts, state int) identityTallies {
 	var ts identityTallies
 	r := f.Sample.Hidden[state].Rows
 	for _, t := range identityRows(f, state, min(max(1<<15/h, identityMin+2), 64)) {
-		own, _ := weightsToken(f.Sample, t)
-		weightsWiden(x, r.DType, r.Row(t))
+		own, _ := tokenOf(f.Sample, t)
+		r.DType.Floats(x, r.Row(t))
 		for i, neg := range d.w.embed.rows {
 			scores[i] = weightsDot(x, neg) * d.w.embed.inv[i]
 		}
 		for s := -identityReach; s <= identityReach; s++ {
-			id, ok := weightsToken(f.Sample, t+s)
+			id, ok := tokenOf(f.Sample, t+s)
 			if !ok || s != 0 && id == own || !weightsRow(row, d.w.Embed, id) {
 				continue
 			}

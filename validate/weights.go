@@ -162,7 +162,7 @@ func (w *Weights) readNorm() error {
 		return fmt.Errorf("tensor %q is %s of shape %v, want [%d] of float32, float16 or bfloat16", t.Name, t.DType, t.Shape, h)
 	}
 	w.gain = make([]float32, h)
-	weightsWiden(w.gain, t.DType, t.Data)
+	t.DType.Floats(w.gain, t.Data)
 	if w.UnitOffset {
 		for i := range w.gain {
 			w.gain[i]++
@@ -226,7 +226,7 @@ func weightsRow(dst []float32, t *format.Tensor, id int32) (ok bool) {
 		return false
 	}
 	n := len(dst) * t.DType.Size()
-	weightsWiden(dst, t.DType, t.Data[int(id)*n:(int(id)+1)*n])
+	t.DType.Floats(dst, t.Data[int(id)*n:(int(id)+1)*n])
 	return true
 }
 

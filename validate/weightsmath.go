@@ -1,33 +1,5 @@
 package validate
 
-import (
-	"encoding/binary"
-	"math"
-
-	"hsx/format"
-)
-
-// weightsWiden makes float32 of a row of any floating type.
-func weightsWiden(dst []float32, d format.DType, row []byte) {
-	switch d {
-	case format.BFloat16:
-		row = row[:2*len(dst)]
-		for i := range dst {
-			dst[i] = math.Float32frombits(uint32(binary.LittleEndian.Uint16(row[2*i:])) << 16)
-		}
-	case format.Float16:
-		row = row[:2*len(dst)]
-		for i := range dst {
-			dst[i] = format.Float16Value(binary.LittleEndian.Uint16(row[2*i:]))
-		}
-	case format.Float32:
-		row = row[:4*len(dst)]
-		for i := range dst {
-			dst[i] = math.Float32frombits(binary.LittleEndian.Uint32(row[4*i:]))
-		}
-	}
-}
-
 // weightsDot is the inner product of two rows of equal length. Eight sums of their
 // own keep the additions from waiting for each other.
 func weightsDot(a, b []float32) float32 {
@@ -60,18 +32,6 @@ func weightsSpread(positions []int, n int) []int {
 		out[i] = positions[i*len(positions)/n]
 	}
 	return out
-}
-
-// weightsToken is the token whose state row t is, and ok false when the sample does
-// not hold it: shifted dumps keep each token one place to the left of its state.
-func weightsToken(s *format.Sample, t int) (id int32, ok bool) {
-	if s.Shifted {
-		t--
-	}
-	if t < 0 || t >= len(s.Tokens) {
-		return 0, false
-	}
-	return s.Tokens[t], true
 }
 
 // weightsUsable reports whether a row says anything: all rules leave out rows that

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"hsx/format"
+	"hsx/internal/hsxtest"
 )
 
 // faultyCase is one entry of the kit's faulty/INDEX.json.
@@ -45,7 +46,7 @@ type finding struct {
 func faultyCases(t *testing.T, kit string) []faultyCase {
 	t.Helper()
 	var index struct{ Cases []faultyCase }
-	readJSON(t, filepath.Join(kit, "faulty/INDEX.json"), &index)
+	hsxtest.ReadJSON(t, filepath.Join(kit, "faulty/INDEX.json"), &index)
 	if len(index.Cases) < 110 {
 		t.Fatalf("the kit has %d faulty cases, want at least 110", len(index.Cases))
 	}
@@ -135,19 +136,16 @@ func words(finding string) string {
 // reason that fits and its place, or read as what it was made of.
 func TestFixtureFaultyContainers(t *testing.T) {
 	t.Parallel()
-	for name, kit := range kits(t) {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			for _, c := range faultyCases(t, kit) {
-				if strings.HasPrefix(c.Path, "containers/") {
-					t.Run(c.Case, func(t *testing.T) {
-						t.Parallel()
-						testContainer(t, kit, c)
-					})
-				}
+	eachKit(t, func(t *testing.T, _, kit string) {
+		for _, c := range faultyCases(t, kit) {
+			if strings.HasPrefix(c.Path, "containers/") {
+				t.Run(c.Case, func(t *testing.T) {
+					t.Parallel()
+					testContainer(t, kit, c)
+				})
 			}
-		})
-	}
+		}
+	})
 }
 
 func testContainer(t *testing.T, kit string, c faultyCase) {
@@ -267,7 +265,7 @@ func checkS03(t *testing.T, kit string, c faultyCase, ds string) {
 func answer(t *testing.T, kit, dump, sample string) map[string]string {
 	t.Helper()
 	var index dumpIndex
-	readJSON(t, filepath.Join(kit, "dumps/INDEX.json"), &index)
+	hsxtest.ReadJSON(t, filepath.Join(kit, "dumps/INDEX.json"), &index)
 	for _, d := range index.Dumps {
 		for _, s := range d.Samples {
 			if d.ID == dump && s.ID == sample {

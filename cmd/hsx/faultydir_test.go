@@ -60,19 +60,16 @@ func refusals(name string) map[string]string {
 // bad files are refused with the numbers, and the rest comes out bit for bit.
 func TestFixtureFaultyDirectories(t *testing.T) {
 	t.Parallel()
-	for name, kit := range kits(t) {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			for _, c := range faultyCases(t, kit) {
-				if len(c.Samples) > 0 {
-					t.Run(c.Case, func(t *testing.T) {
-						t.Parallel()
-						testDirectory(t, kit, c)
-					})
-				}
+	eachKit(t, func(t *testing.T, _, kit string) {
+		for _, c := range faultyCases(t, kit) {
+			if len(c.Samples) > 0 {
+				t.Run(c.Case, func(t *testing.T) {
+					t.Parallel()
+					testDirectory(t, kit, c)
+				})
 			}
-		})
-	}
+		}
+	})
 }
 
 // ingestCase ingests a case's directory into a new dataset.
@@ -231,32 +228,29 @@ func rawArrays(t *testing.T, path string) [][]byte {
 // one that was run alone.
 func TestFixtureFaultyTrim(t *testing.T) {
 	t.Parallel()
-	for name, kit := range kits(t) {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			for _, c := range faultyCases(t, kit) {
-				if c.Case != "padded_tail" {
-					continue
+	eachKit(t, func(t *testing.T, _, kit string) {
+		for _, c := range faultyCases(t, kit) {
+			if c.Case != "padded_tail" {
+				continue
+			}
+			ds, code, talk := ingestCase(t, kit, c, "--trim-padding")
+			if code != exitDone {
+				t.Fatalf("exit %d\n%s", code, talk)
+			}
+			got := samples(t, ds)
+			for _, want := range c.Samples {
+				s := got[key(want.File, 0)]
+				if s == nil || len(s.Tokens) != want.Rows || len(s.LossMask) != want.Rows {
+					t.Fatalf("%s: got %+v, want %d tokens", want.File, s, want.Rows)
 				}
-				ds, code, talk := ingestCase(t, kit, c, "--trim-padding")
-				if code != exitDone {
-					t.Fatalf("exit %d\n%s", code, talk)
-				}
-				got := samples(t, ds)
-				for _, want := range c.Samples {
-					s := got[key(want.File, 0)]
-					if s == nil || len(s.Tokens) != want.Rows || len(s.LossMask) != want.Rows {
-						t.Fatalf("%s: got %+v, want %d tokens", want.File, s, want.Rows)
-					}
-					for i, layer := range []string{"P0", "P2", "P3", "N"} {
-						if g := sha(s.Hidden[i].Rows); g != want.SHA256[layer] {
-							t.Errorf("%s %s: sha256 %s, want %s", want.File, layer, g, want.SHA256[layer])
-						}
+				for i, layer := range []string{"P0", "P2", "P3", "N"} {
+					if g := sha(s.Hidden[i].Rows); g != want.SHA256[layer] {
+						t.Errorf("%s %s: sha256 %s, want %s", want.File, layer, g, want.SHA256[layer])
 					}
 				}
 			}
-		})
-	}
+		}
+	})
 }
 
 // TestFixtureFaultyLock reads files beside which vLLM's connector put a lock.

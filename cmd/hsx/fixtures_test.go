@@ -5,33 +5,35 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"hsx/format"
+	"hsx/internal/hsxtest"
 	"hsx/shard"
 )
 
-// kits are the fixture kits at hand, by name: dumps of every producer, made with the
-// real libraries, and their answers. The small one is a selection of the full one,
-// which HSX_FIXTURES names and CI must have.
+// kits are the fixture kits at hand, by name.
 func kits(t *testing.T) map[string]string {
 	t.Helper()
 	small, err := filepath.Abs("testdata/kit")
 	if err != nil {
 		t.Fatal(err)
 	}
-	all := map[string]string{"small": small}
-	if full := os.Getenv("HSX_FIXTURES"); full != "" {
-		all["full"] = full
-	} else if os.Getenv("CI") == "true" {
-		t.Error("HSX_FIXTURES is empty, want the directory of the full fixture kit: CI runs on all of it")
+	return hsxtest.Kits(t, small)
+}
+
+// eachKit runs a test on every kit at hand.
+func eachKit(t *testing.T, test func(t *testing.T, name, kit string)) {
+	t.Helper()
+	for name, kit := range kits(t) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t, name, kit)
+		})
 	}
-	return all
 }
 
 // hsx runs a command line in this process.
@@ -77,17 +79,6 @@ func ingestDump(kit, ds string, d dumpEntry) []string {
 	return append(args, filepath.Join(kit, "dumps", d.Dir))
 }
 
-func readJSON(t *testing.T, path string, v any) {
-	t.Helper()
-	data, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := json.Unmarshal(data, v); err != nil {
-		t.Fatal(err)
-	}
-}
-
 // column is the name of the column that holds a layer of the kit ("P-1", "P3", "N").
 func column(layer string, final bool) string {
 	if final {
@@ -108,17 +99,14 @@ func sha(r format.Rows) string {
 // sample with the answer.
 func TestFixtureDumps(t *testing.T) {
 	t.Parallel()
-	for name, kit := range kits(t) {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			testDumps(t, kit)
-		})
-	}
+	eachKit(t, func(t *testing.T, _, kit string) {
+		testDumps(t, kit)
+	})
 }
 
 func testDumps(t *testing.T, kit string) {
 	var index dumpIndex
-	readJSON(t, filepath.Join(kit, "dumps/INDEX.json"), &index)
+	hsxtest.ReadJSON(t, filepath.Join(kit, "dumps/INDEX.json"), &index)
 	if len(index.Dumps) < 33 {
 		t.Fatalf("the kit has %d dumps, want 33", len(index.Dumps))
 	}
@@ -211,23 +199,8 @@ func samples(t *testing.T, ds string) map[string]*format.Sample {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got[key(s.Input.Path, items[s.Input.Path])] = cloneSample(s)
+		got[key(s.Input.Path, items[s.Input.Path])] = hsxtest.Clone(s)
 		items[s.Input.Path]++
 	}
 	return got
-}
-
-// cloneSample copies what a dataset's iterator lends.
-func cloneSample(s *format.Sample) *format.Sample {
-	c := *s
-	c.Tokens = append([]int32(nil), s.Tokens...)
-	if s.LossMask != nil {
-		c.LossMask = append([]byte{}, s.LossMask...)
-	}
-	c.Hidden = nil
-	for _, h := range s.Hidden {
-		h.Rows.Data = append([]byte(nil), h.Rows.Data...)
-		c.Hidden = append(c.Hidden, h)
-	}
-	return &c
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"hsx/internal/hsxtest"
 	"hsx/validate"
 )
 
@@ -96,62 +97,59 @@ func draftKit(t *testing.T, name, kit string) string {
 // should read: the good ones pass, the others have the listed errors and no others.
 func TestValidateDrafts(t *testing.T) {
 	t.Parallel()
-	for name, kit := range kits(t) {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			drafts := draftKit(t, name, kit)
-			var index struct {
-				Drafts []struct {
-					Dir, Kind string
-					Expect    []finding
+	eachKit(t, func(t *testing.T, name, kit string) {
+		drafts := draftKit(t, name, kit)
+		var index struct {
+			Drafts []struct {
+				Dir, Kind string
+				Expect    []finding
+			}
+		}
+		hsxtest.ReadJSON(t, filepath.Join(drafts, "INDEX.json"), &index)
+		if len(index.Drafts) < 31 {
+			t.Fatalf("the kit has %d drafts, want 31", len(index.Drafts))
+		}
+		data := map[bool]string{true: ingested(t, kit, "specforge_dflash"), false: ingested(t, kit, "specforge_eagle3")}
+		for _, d := range index.Drafts {
+			t.Run(d.Dir, func(t *testing.T) {
+				t.Parallel()
+				want := []string{}
+				for _, e := range d.Expect {
+					rule := draftRule(e.Finding)
+					if rule == "" || e.Severity != "error" {
+						t.Fatalf("no rule for the kit's finding %q of severity %s", e.Finding, e.Severity)
+					}
+					want = append(want, rule)
 				}
-			}
-			readJSON(t, filepath.Join(drafts, "INDEX.json"), &index)
-			if len(index.Drafts) < 31 {
-				t.Fatalf("the kit has %d drafts, want 31", len(index.Drafts))
-			}
-			data := map[bool]string{true: ingested(t, kit, "specforge_dflash"), false: ingested(t, kit, "specforge_eagle3")}
-			for _, d := range index.Drafts {
-				t.Run(d.Dir, func(t *testing.T) {
-					t.Parallel()
-					want := []string{}
-					for _, e := range d.Expect {
-						rule := draftRule(e.Finding)
-						if rule == "" || e.Severity != "error" {
-							t.Fatalf("no rule for the kit's finding %q of severity %s", e.Finding, e.Severity)
-						}
-						want = append(want, rule)
+				slices.Sort(want)
+				code, r := validated(t, data[d.Dir == "dflash"], "--strict", "--target", filepath.Join(kit, "model/config.json"), "--draft", filepath.Join(drafts, d.Dir))
+				got := []string{}
+				for _, g := range r.Groups {
+					if g.Severity == validate.Error {
+						got = append(got, g.Rule)
 					}
-					slices.Sort(want)
-					code, r := validated(t, data[d.Dir == "dflash"], "--strict", "--target", filepath.Join(kit, "model/config.json"), "--draft", filepath.Join(drafts, d.Dir))
-					got := []string{}
-					for _, g := range r.Groups {
-						if g.Severity == validate.Error {
-							got = append(got, g.Rule)
-						}
-						if d.Kind == "good" && g.Severity == validate.Warning {
-							t.Errorf("got a warning of a good draft: %+v", g)
-						}
+					if d.Kind == "good" && g.Severity == validate.Warning {
+						t.Errorf("got a warning of a good draft: %+v", g)
 					}
-					slices.Sort(got)
-					if diff := cmp.Diff(want, got); diff != "" {
-						t.Errorf("errors (-want +got):\n%s", diff)
-					}
-					if wantCode := map[bool]int{true: exitDone, false: exitBadData}[len(want) == 0]; code != wantCode {
-						t.Errorf("exit %d, want %d", code, wantCode)
-					}
-					checkRan(t, knowledge{name: "a draft", met: []string{"data", "config", "draft"}}, r)
-				})
-			}
-		})
-	}
+				}
+				slices.Sort(got)
+				if diff := cmp.Diff(want, got); diff != "" {
+					t.Errorf("errors (-want +got):\n%s", diff)
+				}
+				if wantCode := map[bool]int{true: exitDone, false: exitBadData}[len(want) == 0]; code != wantCode {
+					t.Errorf("exit %d, want %d", code, wantCode)
+				}
+				checkRan(t, knowledge{name: "a draft", met: []string{"data", "config", "draft"}}, r)
+			})
+		}
+	})
 }
 
 // ingested is a dataset of one of the kit's dumps.
 func ingested(t *testing.T, kit, id string) string {
 	t.Helper()
 	var index dumpIndex
-	readJSON(t, filepath.Join(kit, "dumps/INDEX.json"), &index)
+	hsxtest.ReadJSON(t, filepath.Join(kit, "dumps/INDEX.json"), &index)
 	for _, d := range index.Dumps {
 		if d.ID == id {
 			ds := filepath.Join(t.TempDir(), "ds")

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"hsx/internal/hsxtest"
 	"hsx/validate"
 )
 
@@ -97,38 +98,35 @@ func checkRan(t *testing.T, k knowledge, r validate.Report) {
 // may warn.
 func TestValidateGood(t *testing.T) {
 	t.Parallel()
-	for name, kit := range kits(t) {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			known := knowledges(t, name, kit)
-			var index dumpIndex
-			readJSON(t, filepath.Join(kit, "dumps/INDEX.json"), &index)
-			for _, d := range index.Dumps {
-				if d.Container == "torch-legacy" {
-					continue // refused as a whole
-				}
-				t.Run(d.ID, func(t *testing.T) {
-					t.Parallel()
-					ds := filepath.Join(t.TempDir(), "ds")
-					if code, out, talk := hsx(ingestDump(kit, ds, d)...); code != exitDone {
-						t.Fatalf("ingest: exit %d\n%s%s", code, out, talk)
-					}
-					for _, k := range known {
-						args := append([]string{"--strict"}, k.args...)
-						if len(d.Aux) > 0 {
-							args = append(args, "--layers", strings.ReplaceAll(strings.Join(d.Aux, ","), "P", ""))
-							k.met = append(slices.Clone(k.met), "config")
-						}
-						code, r := validated(t, ds, args...)
-						if code != exitDone || r.Verdict != validate.Sound || r.NotRead != "" {
-							t.Errorf("with %s: exit %d, %s, want it sound: %+v", k.name, code, r.Verdict, r.Groups)
-						}
-						checkRan(t, k, r)
-					}
-				})
+	eachKit(t, func(t *testing.T, name, kit string) {
+		known := knowledges(t, name, kit)
+		var index dumpIndex
+		hsxtest.ReadJSON(t, filepath.Join(kit, "dumps/INDEX.json"), &index)
+		for _, d := range index.Dumps {
+			if d.Container == "torch-legacy" {
+				continue // refused as a whole
 			}
-		})
-	}
+			t.Run(d.ID, func(t *testing.T) {
+				t.Parallel()
+				ds := filepath.Join(t.TempDir(), "ds")
+				if code, out, talk := hsx(ingestDump(kit, ds, d)...); code != exitDone {
+					t.Fatalf("ingest: exit %d\n%s%s", code, out, talk)
+				}
+				for _, k := range known {
+					args := append([]string{"--strict"}, k.args...)
+					if len(d.Aux) > 0 {
+						args = append(args, "--layers", strings.ReplaceAll(strings.Join(d.Aux, ","), "P", ""))
+						k.met = append(slices.Clone(k.met), "config")
+					}
+					code, r := validated(t, ds, args...)
+					if code != exitDone || r.Verdict != validate.Sound || r.NotRead != "" {
+						t.Errorf("with %s: exit %d, %s, want it sound: %+v", k.name, code, r.Verdict, r.Groups)
+					}
+					checkRan(t, k, r)
+				}
+			})
+		}
+	})
 }
 
 // ruling is how hsx says what the kit calls a finding.
@@ -229,25 +227,22 @@ func decidedBy(c faultyCase, f finding, ruleNeeds string) bool {
 // needs, with less and with more: what is wrong is found where it is, and nothing else.
 func TestValidateFaulty(t *testing.T) {
 	t.Parallel()
-	for name, kit := range kits(t) {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			known := knowledges(t, name, kit)
-			for _, c := range faultyCases(t, kit) {
-				if len(c.Samples) > 0 {
-					t.Run(c.Case, func(t *testing.T) {
-						t.Parallel()
-						ds := ingestDeclared(t, kit, c)
-						for _, k := range known {
-							_, r := validated(t, ds, k.args...)
-							checkRan(t, k, r)
-							checkFound(t, c, k, kitNames(t, ds, c), r)
-						}
-					})
-				}
+	eachKit(t, func(t *testing.T, name, kit string) {
+		known := knowledges(t, name, kit)
+		for _, c := range faultyCases(t, kit) {
+			if len(c.Samples) > 0 {
+				t.Run(c.Case, func(t *testing.T) {
+					t.Parallel()
+					ds := ingestDeclared(t, kit, c)
+					for _, k := range known {
+						_, r := validated(t, ds, k.args...)
+						checkRan(t, k, r)
+						checkFound(t, c, k, kitNames(t, ds, c), r)
+					}
+				})
 			}
-		})
-	}
+		}
+	})
 }
 
 // ingestDeclared makes a dataset of a case as it is declared. What is wrong with files

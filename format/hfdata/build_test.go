@@ -3,17 +3,12 @@ package hfdata_test
 import (
 	"bytes"
 	"encoding/binary"
-	"errors"
-	"os"
-	"path/filepath"
 	"testing"
 
 	"github.com/apache/arrow/go/v15/arrow"
 	"github.com/apache/arrow/go/v15/arrow/array"
 	"github.com/apache/arrow/go/v15/arrow/ipc"
 	"github.com/apache/arrow/go/v15/arrow/memory"
-
-	"hsx/format"
 )
 
 // row is one row of a test stream; a nil slice is a null.
@@ -154,25 +149,4 @@ func frame(meta []byte) []byte {
 		meta = append(meta, 0)
 	}
 	return append(binary.LittleEndian.AppendUint32([]byte("\xff\xff\xff\xff"), uint32(len(meta))), meta...)
-}
-
-func golden(tb testing.TB, name string) []byte {
-	tb.Helper()
-	data, err := os.ReadFile(filepath.Join("testdata", name))
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return data
-}
-
-// checkErr reports an error that is not a DecodeError of a known kind.
-func checkErr(tb testing.TB, err error) {
-	tb.Helper()
-	var de *format.DecodeError
-	if !errors.As(err, &de) {
-		tb.Fatalf("got error %T (%v), want a DecodeError", err, err)
-	}
-	if !errors.Is(de.Kind, format.ErrCorrupt) && !errors.Is(de.Kind, format.ErrUnsupported) && !errors.Is(de.Kind, format.ErrLimit) {
-		tb.Fatalf("got error %v of kind %v, want one of the three", err, de.Kind)
-	}
 }

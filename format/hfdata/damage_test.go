@@ -3,7 +3,6 @@ package hfdata_test
 import (
 	"bytes"
 	"encoding/binary"
-	"runtime"
 	"strings"
 	"testing"
 
@@ -11,19 +10,20 @@ import (
 	"github.com/apache/arrow/go/v15/arrow/array"
 
 	"hsx/format/hfdata"
+	"hsx/internal/hsxtest"
 )
 
 // Every cut is told as one, and no flipped byte of the metadata does worse than an
 // error.
 func TestDamage(t *testing.T) {
 	t.Parallel()
-	good := golden(t, "speculators.arrow")
+	good := hsxtest.Golden(t, "speculators.arrow")
 	for n := range good {
 		_, err := hfdata.Open(good[:n])
 		if err == nil {
 			t.Fatalf("Open(first %d bytes): got no error", n)
 		}
-		checkErr(t, err)
+		hsxtest.CheckDecodeError(t, err, n)
 		if n >= 4 && !strings.Contains(err.Error(), "truncated") {
 			t.Fatalf("Open(first %d bytes): got error %v, want truncated", n, err)
 		}
@@ -42,7 +42,7 @@ func walk(tb testing.TB, data []byte) {
 	tb.Helper()
 	s, err := hfdata.Open(data)
 	if err != nil {
-		checkErr(tb, err)
+		hsxtest.CheckDecodeError(tb, err, len(data))
 		return
 	}
 	if s.Len() > len(data) {
@@ -51,7 +51,7 @@ func walk(tb testing.TB, data []byte) {
 	for i := range min(s.Len(), 64) {
 		tokens, mask, err := s.Row(i)
 		if err != nil {
-			checkErr(tb, err)
+			hsxtest.CheckDecodeError(tb, err, len(data))
 			continue
 		}
 		if len(tokens) > len(data) || len(mask) > 8*len(data) {
@@ -63,15 +63,12 @@ func walk(tb testing.TB, data []byte) {
 func TestOpenAllocates(t *testing.T) {
 	i64 := arrow.ListOf(arrow.PrimitiveTypes.Int64)
 	big := stream(t, tokenColumns(i64, i64), [][]row{{{make([]int64, 1<<20), make([]int64, 1<<20)}}})
-	huge := bytes.Clone(golden(t, "speculators.arrow"))
+	huge := bytes.Clone(hsxtest.Golden(t, "speculators.arrow"))
 	binary.LittleEndian.PutUint32(huge[344:], 20_000_000)
 	for name, data := range map[string][]byte{"16 MiB of tokens": big, "20 million fields": huge, "shared fields": shared(200)} {
 		t.Run(name, func(t *testing.T) {
-			var before, after runtime.MemStats
-			runtime.ReadMemStats(&before)
-			_, err := hfdata.Open(data)
-			runtime.ReadMemStats(&after)
-			if got := after.TotalAlloc - before.TotalAlloc; got > 64<<10 {
+			var err error
+			if got := hsxtest.Allocated(func() { _, err = hfdata.Open(data) }); got > 64<<10 {
 				t.Errorf("Open allocated %d bytes (error %v), want at most 65536", got, err)
 			}
 		})
@@ -83,16 +80,15 @@ func FuzzOpen(f *testing.F) {
 	large := arrow.LargeListOf(arrow.PrimitiveTypes.Int32)
 	fixed := arrow.FixedSizeListOf(2, arrow.FixedWidthTypes.Boolean)
 	rows := [][]row{{{[]int64{1, 2}, []int64{0, 1}}, {[]int64{3, 4}, nil}}}
-	f.Add(golden(f, "speculators.arrow"))
+	f.Add(hsxtest.Golden(f, "speculators.arrow"))
 	f.Add(stream(f, tokenColumns(i64, fixed), rows))
 	f.Add(stream(f, append([]column{{"s", arrow.BinaryTypes.StringView, func(b array.Builder, _ int, _ row) { b.AppendNull() }}}, tokenColumns(large, i64)...), rows))
 	f.Add(shared(60))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		var before, after runtime.MemStats
-		runtime.ReadMemStats(&before)
-		s, err := hfdata.Open(data)
-		runtime.ReadMemStats(&after)
-		if got, most := after.TotalAlloc-before.TotalAlloc, uint64(16*len(data)+1<<16); got > most {
+		var s *hfdata.Stream
+		var err error
+		got := hsxtest.Allocated(func() { s, err = hfdata.Open(data) })
+		if most := uint64(16*len(data) + 1<<16); got > most {
 			t.Fatalf("Open allocated %d bytes for %d bytes of input (error %v), want at most %d", got, len(data), err, most)
 		}
 		walk(t, data)

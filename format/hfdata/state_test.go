@@ -9,6 +9,7 @@ import (
 
 	"hsx/format"
 	"hsx/format/hfdata"
+	"hsx/internal/hsxtest"
 )
 
 func TestParseState(t *testing.T) {
@@ -17,7 +18,7 @@ func TestParseState(t *testing.T) {
 		data string
 		want []string
 	}{
-		"golden": {string(golden(t, "state.json")), []string{"data-00000-of-00001.arrow"}},
+		"golden": {string(hsxtest.Golden(t, "state.json")), []string{"data-00000-of-00001.arrow"}},
 		"order":  {`{"_data_files":[{"filename":"b.arrow"},{"filename":"a..b"}]}`, []string{"b.arrow", "a..b"}},
 	}
 	for name, tc := range tests {
@@ -63,7 +64,7 @@ func TestParseStateRefuses(t *testing.T) {
 			if err == nil {
 				t.Fatalf("ParseState(%q): got no error, want %q", tc.data, tc.want)
 			}
-			checkErr(t, err)
+			hsxtest.CheckDecodeError(t, err, len(tc.data))
 			if !errors.Is(err, tc.kind) || !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("ParseState(%q): got error %v, want a %v with %q", tc.data, err, tc.kind, tc.want)
 			}

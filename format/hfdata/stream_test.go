@@ -18,15 +18,16 @@ import (
 
 	"hsx/format"
 	"hsx/format/hfdata"
+	"hsx/internal/hsxtest"
 )
 
 func TestGolden(t *testing.T) {
 	t.Parallel()
 	var want []struct{ Tokens, Mask []int64 }
-	if err := json.Unmarshal(golden(t, "speculators.want.json"), &want); err != nil {
+	if err := json.Unmarshal(hsxtest.Golden(t, "speculators.want.json"), &want); err != nil {
 		t.Fatal(err)
 	}
-	s, err := hfdata.Open(golden(t, "speculators.arrow"))
+	s, err := hfdata.Open(hsxtest.Golden(t, "speculators.arrow"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -232,7 +233,7 @@ func TestOpenRefuses(t *testing.T) {
 	for range 69 {
 		nested = arrow.ListOf(nested)
 	}
-	bigSchema := bytes.Clone(golden(t, "speculators.arrow"))
+	bigSchema := bytes.Clone(hsxtest.Golden(t, "speculators.arrow"))
 	binary.LittleEndian.PutUint32(bigSchema[344:], 20_000_000) // fields in the schema
 
 	tests := map[string]struct {
@@ -270,7 +271,7 @@ func TestOpenRefuses(t *testing.T) {
 			if err == nil {
 				t.Fatalf("Open(%q): got no error, want %q", name, tc.want)
 			}
-			checkErr(t, err)
+			hsxtest.CheckDecodeError(t, err, len(tc.data))
 			if !errors.Is(err, tc.kind) || !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("Open(%q): got error %v, want a %v with %q", name, err, tc.kind, tc.want)
 			}
@@ -298,21 +299,21 @@ func TestRowRefuses(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s, err := hfdata.Open(stream(t, tokenColumns(i64, i64), [][]row{{ok, tc.bad, ok}}))
+			data := stream(t, tokenColumns(i64, i64), [][]row{{ok, tc.bad, ok}})
+			s, err := hfdata.Open(data)
 			if err != nil {
 				t.Fatal(err)
 			}
 			checkRow(t, s, 0, ok)
 			checkRow(t, s, 2, ok)
 			_, _, err = s.Row(1)
-			checkErr(t, err)
-			var de *format.DecodeError
-			if !errors.As(err, &de) || de.Tensor != tc.tensor || de.Offset < 0 || !strings.Contains(err.Error(), tc.want) {
+			de := hsxtest.DecodeError(t, err, len(data))
+			if de.Tensor != tc.tensor || de.Offset < 0 || !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("Row(1): got error %v, want one about %s with %q", err, tc.tensor, tc.want)
 			}
 			for _, i := range []int{-1, 3} {
 				_, _, err := s.Row(i)
-				checkErr(t, err)
+				hsxtest.CheckDecodeError(t, err, len(data))
 			}
 		})
 	}
@@ -321,7 +322,7 @@ func TestRowRefuses(t *testing.T) {
 // Offsets that leave the column are found by the row that has them.
 func TestBadOffsets(t *testing.T) {
 	t.Parallel()
-	data := bytes.Clone(golden(t, "speculators.arrow"))
+	data := bytes.Clone(hsxtest.Golden(t, "speculators.arrow"))
 	offsets := binary.LittleEndian.AppendUint32(nil, 0)
 	for _, v := range []uint32{1, 10, 74, 138, 202} {
 		offsets = binary.LittleEndian.AppendUint32(offsets, v)

@@ -14,6 +14,7 @@ import (
 
 	"hsx/format"
 	"hsx/format/npy"
+	"hsx/internal/hsxtest"
 )
 
 // packed is one member as it stands in an archive, sound or not.
@@ -76,14 +77,14 @@ func TestArchiveGolden(t *testing.T) {
 		"aux_hidden_states":  {DType: format.Float16, Shape: []int64{16, 192}},
 		"last_hidden_states": {DType: format.Float16, Shape: []int64{16, 64}},
 	}
-	states, err := npy.Decode(golden(t, "float16.npy"))
+	states, err := npy.Decode(hsxtest.Golden(t, "float16.npy"))
 	if err != nil {
 		t.Fatalf("Decode: %v", err)
 	}
 	for _, name := range []string{"stored.npz", "deflated.npz"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			data := golden(t, name)
+			data := hsxtest.Golden(t, name)
 			rec, err := npy.DecodeArchive(data)
 			if err != nil {
 				t.Fatalf("DecodeArchive(%s): %v", name, err)
@@ -200,7 +201,7 @@ func TestArchiveFaults(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			_, err := npy.DecodeArchive(tc.data)
-			checkFault(t, err, "npz", tc.kind, tc.offset, tc.tensor, tc.want)
+			hsxtest.CheckFault(t, err, format.DecodeError{Format: "npz", Kind: tc.kind, Offset: tc.offset, Tensor: tc.tensor}, tc.want)
 		})
 	}
 }
@@ -249,7 +250,7 @@ func TestArchiveAllocation(t *testing.T) {
 		"many members": archive(t, many...),
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := allocated(func() { _, _ = npy.DecodeArchive(data) })
+			got := hsxtest.Allocated(func() { _, _ = npy.DecodeArchive(data) })
 			if want := archiveBound(data); got > want {
 				t.Errorf("DecodeArchive of %d bytes: allocated %d bytes, want at most %d", len(data), got, want)
 			}

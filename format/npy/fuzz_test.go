@@ -1,18 +1,18 @@
 package npy_test
 
 import (
-	"errors"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
 	"hsx/format"
 	"hsx/format/npy"
+	"hsx/internal/hsxtest"
 )
 
 func FuzzDecode(f *testing.F) {
 	for _, name := range []string{"int64.npy", "uint8.npy"} {
-		f.Add(golden(f, name))
+		f.Add(hsxtest.Golden(f, name))
 	}
 	f.Add(file(1, dict("'>f4'", "True", "(2, 3)"), 24))
 	f.Add(file(2, dict("'|b1'", "False", "()"), 1))
@@ -23,12 +23,12 @@ func FuzzDecode(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		var got *format.Tensor
 		var err error
-		used := allocated(func() { got, err = npy.Decode(data) })
+		used := hsxtest.Allocated(func() { got, err = npy.Decode(data) })
 		if bound := allocationBound(data); used > bound {
 			t.Errorf("Decode of %d bytes: allocated %d bytes, want at most %d", len(data), used, bound)
 		}
 		if err != nil {
-			checkError(t, err, data)
+			hsxtest.CheckDecodeError(t, err, len(data))
 			return
 		}
 		if !npy.IsFile(data) {
@@ -40,19 +40,19 @@ func FuzzDecode(f *testing.F) {
 
 func FuzzDecodeArchive(f *testing.F) {
 	one, two := file(1, dict("'|u1'", "False", "(1,)"), 1), file(3, dict("'>u2'", "True", "(2, 2)"), 8)
-	f.Add(archive(f, stored("input_ids.npy", golden(f, "int64.npy")), deflated(f, "loss_mask.npy", golden(f, "uint8.npy"))))
+	f.Add(archive(f, stored("input_ids.npy", hsxtest.Golden(f, "int64.npy")), deflated(f, "loss_mask.npy", hsxtest.Golden(f, "uint8.npy"))))
 	f.Add(archive(f))
 	f.Add(archive(f, stored("a.npy", one), deflated(f, "b.npy", two)))
 	f.Add(archive(f, deflated(f, "a.npy", encode(f, states(32, 32)))))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		var got *format.Record
 		var err error
-		used := allocated(func() { got, err = npy.DecodeArchive(data) })
+		used := hsxtest.Allocated(func() { got, err = npy.DecodeArchive(data) })
 		if bound := archiveBound(data); used > bound {
 			t.Errorf("DecodeArchive of %d bytes: allocated %d bytes, want at most %d", len(data), used, bound)
 		}
 		if err != nil {
-			checkError(t, err, data)
+			hsxtest.CheckDecodeError(t, err, len(data))
 			return
 		}
 		for _, key := range got.Keys() {
@@ -77,19 +77,5 @@ func checkTensor(t *testing.T, x *format.Tensor) {
 	again.Name = x.Name // which the encoding does not hold
 	if diff := cmp.Diff(again, x, byBytes()); diff != "" {
 		t.Errorf("re-encoded: got - want +\n%s", diff)
-	}
-}
-
-func checkError(t *testing.T, err error, data []byte) {
-	t.Helper()
-	var de *format.DecodeError
-	if !errors.As(err, &de) {
-		t.Fatalf("Decode: got a %T, want a *format.DecodeError: %v", err, err)
-	}
-	if !errors.Is(de.Kind, format.ErrCorrupt) && !errors.Is(de.Kind, format.ErrUnsupported) && !errors.Is(de.Kind, format.ErrLimit) {
-		t.Errorf("Decode: got kind %v, want one of the three", de.Kind)
-	}
-	if de.Offset < -1 || de.Offset > int64(len(data)) {
-		t.Errorf("Decode of %d bytes: got offset %d", len(data), de.Offset)
 	}
 }

@@ -6,9 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
-	"path/filepath"
-	"runtime"
 	"strings"
 	"testing"
 	"unsafe"
@@ -18,6 +15,7 @@ import (
 
 	"hsx/format"
 	"hsx/format/npy"
+	"hsx/internal/hsxtest"
 )
 
 // file is a .npy file of this version and header text, and n bytes of data.
@@ -40,15 +38,6 @@ func dict(descr, order, shape string) string {
 	return "{'descr': " + descr + ", 'fortran_order': " + order + ", 'shape': " + shape + ", }\n"
 }
 
-func golden(t testing.TB, name string) []byte {
-	t.Helper()
-	b, err := os.ReadFile(filepath.Join("testdata", name))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return b
-}
-
 func encode(t testing.TB, x *format.Tensor) []byte {
 	t.Helper()
 	var b bytes.Buffer
@@ -69,7 +58,7 @@ func TestGolden(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			data := golden(t, name)
+			data := hsxtest.Golden(t, name)
 			got, err := npy.Decode(data)
 			if err != nil {
 				t.Fatalf("Decode(%s): %v", name, err)
@@ -90,12 +79,12 @@ func TestGolden(t *testing.T) {
 
 func TestOtherOrders(t *testing.T) {
 	t.Parallel()
-	want, err := npy.Decode(golden(t, "float16.npy"))
+	want, err := npy.Decode(hsxtest.Golden(t, "float16.npy"))
 	if err != nil {
 		t.Fatalf("Decode: %v", err)
 	}
 	for _, name := range []string{"big_endian.npy", "fortran.npy"} {
-		got, err := npy.Decode(golden(t, name))
+		got, err := npy.Decode(hsxtest.Golden(t, name))
 		if err != nil {
 			t.Fatalf("Decode(%s): %v", name, err)
 		}
@@ -213,28 +202,14 @@ func TestDecodeFaults(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			_, err := npy.Decode(tc.data)
-			checkFault(t, err, "npy", tc.kind, tc.offset, "", tc.want)
+			hsxtest.CheckFault(t, err, format.DecodeError{Format: "npy", Kind: tc.kind, Offset: tc.offset}, tc.want)
 		})
-	}
-}
-
-func checkFault(t *testing.T, err error, encoding string, kind error, offset int64, tensor, want string) {
-	t.Helper()
-	var de *format.DecodeError
-	if !errors.As(err, &de) {
-		t.Fatalf("Decode: got error %v, want a *format.DecodeError about %q", err, want)
-	}
-	if de.Format != encoding || !errors.Is(de.Kind, kind) || de.Offset != offset || de.Tensor != tensor {
-		t.Errorf("Decode: got %s, %v at %d in %q, want %s, %v at %d in %q (%v)", de.Format, de.Kind, de.Offset, de.Tensor, encoding, kind, offset, tensor, err)
-	}
-	if !strings.Contains(err.Error(), want) {
-		t.Errorf("Decode: got error %q, want one about %q", err, want)
 	}
 }
 
 func TestDecodeTruncated(t *testing.T) {
 	t.Parallel()
-	data := golden(t, "int64.npy")
+	data := hsxtest.Golden(t, "int64.npy")
 	for n := range data {
 		if _, err := npy.Decode(data[:n]); !errors.Is(err, format.ErrCorrupt) {
 			t.Errorf("Decode of the first %d bytes: got error %v, want %v", n, err, format.ErrCorrupt)
@@ -312,15 +287,6 @@ func TestEncodeFaults(t *testing.T) {
 	}
 }
 
-// allocated is what f leaves to the garbage collector, live or not.
-func allocated(f func()) uint64 {
-	var before, after runtime.MemStats
-	runtime.ReadMemStats(&before)
-	f()
-	runtime.ReadMemStats(&after)
-	return after.TotalAlloc - before.TotalAlloc
-}
-
 // Not parallel: it counts the allocations of the whole process.
 func TestDecodeAllocation(t *testing.T) {
 	for name, data := range map[string][]byte{
@@ -331,7 +297,7 @@ func TestDecodeAllocation(t *testing.T) {
 		"many dimensions":      file(2, dict("'|u1'", "False", "("+strings.Repeat("1,", 30_000)+")"), 0),
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := allocated(func() { _, _ = npy.Decode(data) })
+			got := hsxtest.Allocated(func() { _, _ = npy.Decode(data) })
 			if want := allocationBound(data); got > want {
 				t.Errorf("Decode of %d bytes: allocated %d bytes, want at most %d", len(data), got, want)
 			}

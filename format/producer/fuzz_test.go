@@ -3,11 +3,11 @@ package producer_test
 import (
 	"encoding/binary"
 	"errors"
-	"runtime"
 	"testing"
 
 	"hsx/format"
 	"hsx/format/producer"
+	"hsx/internal/hsxtest"
 )
 
 // source spends fuzz bytes; it gives zeros when they are gone.
@@ -147,18 +147,18 @@ func (s *source) dump() producer.Dump {
 // check asserts what the package promises of any dump: errors of one of three kinds,
 // samples that pass Check, and memory in proportion to the dump.
 func check(t *testing.T, d producer.Dump, f producer.Facts, size int) {
-	var before, after runtime.MemStats
-	runtime.ReadMemStats(&before)
+	samples := 1
 	kind := func(err error) {
 		if err.Error() == "" || !errors.Is(err, format.ErrUnsupported) && !errors.Is(err, format.ErrCorrupt) && !errors.Is(err, format.ErrLimit) {
 			t.Errorf("error %v is of no kind", err)
 		}
 	}
-	samples := 1
-	m, err := producer.Recognise(d, f)
-	if err != nil {
-		kind(err)
-	} else {
+	got := hsxtest.Allocated(func() {
+		m, err := producer.Recognise(d, f)
+		if err != nil {
+			kind(err)
+			return
+		}
 		for s, err := range m.Samples() {
 			samples++
 			if err != nil {
@@ -176,9 +176,8 @@ func check(t *testing.T, d producer.Dump, f producer.Facts, size int) {
 				h.Rows.Row(h.Rows.N - 1)
 			}
 		}
-	}
-	runtime.ReadMemStats(&after)
-	if got, most := after.TotalAlloc-before.TotalAlloc, uint64(samples)<<20+64*uint64(size); got > most {
+	})
+	if most := uint64(samples)<<20 + 64*uint64(size); got > most {
 		t.Errorf("a dump of %d bytes and %d samples took %d bytes of memory, want at most %d", size, samples, got, most)
 	}
 }
@@ -227,7 +226,7 @@ func FuzzShapes(f *testing.F) {
 // FuzzSideJSON asserts that whatever is taken for a config says something usable.
 func FuzzSideJSON(f *testing.F) {
 	for _, name := range []string{"data_config.json", "sample_lengths.json", "manifest.json", "state.json", "dataset_info.json", "request.json"} {
-		f.Add(file(f, name))
+		f.Add(hsxtest.Golden(f, name))
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if what, ok := producer.SideJSON(b); ok != (what != "") {

@@ -2,14 +2,13 @@ package producer_test
 
 import (
 	"errors"
-	"os"
-	"path/filepath"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
 	"hsx/format"
 	"hsx/format/producer"
+	"hsx/internal/hsxtest"
 )
 
 func mappings(t testing.TB, specs ...string) []producer.Mapping {
@@ -139,24 +138,15 @@ func TestSideFile(t *testing.T) {
 	}
 }
 
-func file(t testing.TB, name string) []byte {
-	t.Helper()
-	b, err := os.ReadFile(filepath.Join("testdata", name))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return b
-}
-
 func TestSideJSON(t *testing.T) {
 	t.Parallel()
 	for doc, want := range map[string]string{
-		string(file(t, "data_config.json")):                        "speculators v1 data_config.json",
-		string(file(t, "sample_lengths.json")):                     "sample lengths",
-		string(file(t, "manifest.json")):                           "Automodel manifest",
-		string(file(t, "state.json")):                              "Hugging Face dataset state",
-		string(file(t, "dataset_info.json")):                       "Hugging Face dataset description",
-		string(file(t, "request.json")):                            "SGLang request",
+		string(hsxtest.Golden(t, "data_config.json")):              "speculators v1 data_config.json",
+		string(hsxtest.Golden(t, "sample_lengths.json")):           "sample lengths",
+		string(hsxtest.Golden(t, "manifest.json")):                 "Automodel manifest",
+		string(hsxtest.Golden(t, "state.json")):                    "Hugging Face dataset state",
+		string(hsxtest.Golden(t, "dataset_info.json")):             "Hugging Face dataset description",
+		string(hsxtest.Golden(t, "request.json")):                  "SGLang request",
 		`{"schema_version":1,"refs":[]}`:                           "SpecForge reference manifest",
 		`{"model_type":"llama","hidden_size":64}`:                  "model configuration",
 		`{"meta_info":{"hidden_states":[[[1]]]},"output_ids":[1]}`: "",
@@ -174,14 +164,14 @@ func TestSideJSON(t *testing.T) {
 
 func TestSiblings(t *testing.T) {
 	t.Parallel()
-	v1, err := producer.ParseV1Config(file(t, "data_config.json"))
+	v1, err := producer.ParseV1Config(hsxtest.Golden(t, "data_config.json"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if d := cmp.Diff(&producer.V1Config{LayerIDs: []int{0, 2, 3, 4}, HiddenSize: 64, Target: "stories260K"}, v1); d != "" {
 		t.Errorf("ParseV1Config (-want +got):\n%s", d)
 	}
-	am, err := producer.ParseAutomodelManifest(file(t, "manifest.json"))
+	am, err := producer.ParseAutomodelManifest(hsxtest.Golden(t, "manifest.json"))
 	if err != nil {
 		t.Fatal(err)
 	}

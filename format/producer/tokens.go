@@ -10,23 +10,24 @@ import (
 	"hsx/format"
 )
 
-// sequence is a tensor of one value per token: [T] or [1, T]. It gives the bytes of
-// value i as data[i*step:].
-func (f field) sequence() (n, step int, err error) {
+// sequence is a tensor of one value per token: [T] or [1, T]. Its values may be floats,
+// which only their bytes tell.
+func (f field) sequence() (format.Ints, error) {
 	shape, strides, err := f.dims()
 	if err != nil {
-		return 0, 0, err
+		return format.Ints{}, err
 	}
 	if len(shape) == 2 {
 		if shape[0] != 1 {
-			return 0, 0, unsupported(f.key, "has shape %v, want a first dimension of 1: one sample", shape)
+			return format.Ints{}, unsupported(f.key, "has shape %v, want a first dimension of 1: one sample", shape)
 		}
 		shape, strides = shape[1:], strides[1:]
 	}
 	if len(shape) != 1 {
-		return 0, 0, unsupported(f.key, "has shape %v, want [tokens] or [1, tokens]", f.t.Shape)
+		return format.Ints{}, unsupported(f.key, "has shape %v, want [tokens] or [1, tokens]", f.t.Shape)
 	}
-	return int(shape[0]), int(strides[0]) * f.t.DType.Size(), nil
+	d := f.t.DType
+	return format.Ints{DType: d, N: int(shape[0]), Stride: int(strides[0]) * d.Size(), Data: f.t.Data}, nil
 }
 
 // tokenIDs reads token ids. Ids that no vocabulary has are kept: whether an id is
@@ -38,15 +39,16 @@ func (f field) tokenIDs() ([]int32, error) {
 	if !f.t.DType.IsInteger() {
 		return nil, unsupported(f.key, "is %s, want integers", f.t.DType)
 	}
-	n, step, err := f.sequence()
+	seq, err := f.sequence()
 	if err != nil {
 		return nil, err
 	}
-	ids := make([]int32, n)
+	ids := make([]int32, seq.N)
 	for i := range ids {
-		v := integer(f.t.DType, f.t.Data[i*step:])
-		if v < math.MinInt32 || v > math.MaxInt32 {
-			return nil, unsupported(f.key, "holds %s at position %d, which is beyond int32", decimal(f.t.DType, v), i)
+		v := seq.At(i)
+		// A uint64 near 2^64 is a small negative number there, and would pass for an id.
+		if v < math.MinInt32 || v > math.MaxInt32 || v < 0 && seq.DType == format.Uint64 {
+			return nil, unsupported(f.key, "holds %s at position %d, which is beyond int32", decimal(seq.DType, v), i)
 		}
 		ids[i] = int32(v)
 	}
@@ -56,28 +58,23 @@ func (f field) tokenIDs() ([]int32, error) {
 // mask reads one small number per token: bool, integers of 0 to 255 or floats that
 // are 0 or 1.
 func (f field) mask() ([]byte, error) {
-	n, step, err := f.sequence()
+	seq, err := f.sequence()
 	if err != nil {
 		return nil, err
 	}
-	out := make([]byte, n)
+	out := make([]byte, seq.N)
 	for i := range out {
-		b := f.t.Data[i*step:]
-		switch {
-		case f.t.DType == format.Bool:
-			if b[0] != 0 {
-				out[i] = 1
-			}
-		case f.t.DType.IsInteger():
-			v := integer(f.t.DType, b)
+		switch d := seq.DType; {
+		case d == format.Bool || d.IsInteger():
+			v := seq.At(i)
 			if v < 0 || v > math.MaxUint8 {
-				return nil, unsupported(f.key, "holds %s at position %d, want 0 or 1", decimal(f.t.DType, v), i)
+				return nil, unsupported(f.key, "holds %s at position %d, want 0 or 1", decimal(d, v), i)
 			}
 			out[i] = byte(v)
 		default:
-			one, ok := zeroOrOne(f.t.DType, b)
+			one, ok := zeroOrOne(d, seq.Data[i*seq.Stride:])
 			if !ok {
-				return nil, unsupported(f.key, "holds a %s other than 0 and 1 at position %d", f.t.DType, i)
+				return nil, unsupported(f.key, "holds a %s other than 0 and 1 at position %d", d, i)
 			}
 			out[i] = one
 		}
@@ -120,31 +117,6 @@ func unpadded(ids []int32, mask []byte) int {
 		n--
 	}
 	return n
-}
-
-// integer is the little-endian integer at the front of b; a uint64 beyond int64
-// comes out negative, below every int32.
-func integer(d format.DType, b []byte) int64 {
-	switch d {
-	case format.Uint8:
-		return int64(b[0])
-	case format.Int8:
-		return int64(int8(b[0]))
-	case format.Uint16:
-		return int64(binary.LittleEndian.Uint16(b))
-	case format.Int16:
-		return int64(int16(binary.LittleEndian.Uint16(b)))
-	case format.Uint32:
-		return int64(binary.LittleEndian.Uint32(b))
-	case format.Int32:
-		return int64(int32(binary.LittleEndian.Uint32(b)))
-	case format.Uint64:
-		// A value near 2^64 would wrap to a small negative number and pass for an id.
-		if v := binary.LittleEndian.Uint64(b); v > math.MaxInt64 {
-			return math.MinInt64
-		}
-	}
-	return int64(binary.LittleEndian.Uint64(b))
 }
 
 func decimal(d format.DType, v int64) string {

@@ -4,9 +4,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
-	"runtime"
 	"strings"
 	"testing"
 	"unsafe"
@@ -15,6 +12,7 @@ import (
 
 	"hsx/format"
 	"hsx/format/safetensors"
+	"hsx/internal/hsxtest"
 )
 
 // file is a safetensors file of this header, unpadded, and n bytes of data.
@@ -23,15 +21,6 @@ func file(header string, n int) []byte {
 	b = append(b, header...)
 	for i := range n {
 		b = append(b, byte(i))
-	}
-	return b
-}
-
-func golden(t testing.TB, name string) []byte {
-	t.Helper()
-	b, err := os.ReadFile(filepath.Join("testdata", name))
-	if err != nil {
-		t.Fatal(err)
 	}
 	return b
 }
@@ -45,7 +34,7 @@ func TestDecodeGolden(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			data := golden(t, name)
+			data := hsxtest.Golden(t, name)
 			f, err := safetensors.Decode(data)
 			if err != nil {
 				t.Fatalf("Decode(%s): %v", name, err)
@@ -201,16 +190,7 @@ func TestDecodeFaults(t *testing.T) {
 			if err == nil {
 				t.Fatalf("Decode: got %v, want an error about %q", f.Record.Keys(), tc.want)
 			}
-			var de *format.DecodeError
-			if !errors.As(err, &de) {
-				t.Fatalf("Decode: got a %T, want a *format.DecodeError", err)
-			}
-			if !errors.Is(de.Kind, tc.kind) || de.Offset != tc.offset || de.Tensor != tc.tensor {
-				t.Errorf("Decode: got %v at %d in %q, want %v at %d in %q (%v)", de.Kind, de.Offset, de.Tensor, tc.kind, tc.offset, tc.tensor, err)
-			}
-			if !strings.Contains(err.Error(), tc.want) {
-				t.Errorf("Decode: got error %q, want one about %q", err, tc.want)
-			}
+			hsxtest.CheckFault(t, err, format.DecodeError{Format: "safetensors", Kind: tc.kind, Offset: tc.offset, Tensor: tc.tensor}, tc.want)
 		})
 	}
 }
@@ -218,7 +198,7 @@ func TestDecodeFaults(t *testing.T) {
 // Every cut of a file is refused, and nearly every one still looks like safetensors.
 func TestDecodeTruncated(t *testing.T) {
 	t.Parallel()
-	data := golden(t, "one_token.safetensors")
+	data := hsxtest.Golden(t, "one_token.safetensors")
 	for n := range data {
 		if _, err := safetensors.Decode(data[:n]); !errors.Is(err, format.ErrCorrupt) {
 			t.Errorf("Decode of the first %d bytes: got error %v, want %v", n, err, format.ErrCorrupt)
@@ -256,15 +236,6 @@ func TestIsFile(t *testing.T) {
 	}
 }
 
-// allocated is what f leaves to the garbage collector, live or not.
-func allocated(f func()) uint64 {
-	var before, after runtime.MemStats
-	runtime.ReadMemStats(&before)
-	f()
-	runtime.ReadMemStats(&after)
-	return after.TotalAlloc - before.TotalAlloc
-}
-
 // Not parallel: it counts the allocations of the whole process.
 func TestDecodeAllocation(t *testing.T) {
 	var many strings.Builder
@@ -287,7 +258,7 @@ func TestDecodeAllocation(t *testing.T) {
 		"many tensors":         file(many.String()+"}", 0),
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := allocated(func() { _, _ = safetensors.Decode(data) })
+			got := hsxtest.Allocated(func() { _, _ = safetensors.Decode(data) })
 			if want := allocationBound(data); got > want {
 				t.Errorf("Decode of %d bytes: allocated %d bytes, want at most %d", len(data), got, want)
 			}

@@ -13,6 +13,7 @@ import (
 
 	"hsx/format"
 	"hsx/format/safetensors"
+	"hsx/internal/hsxtest"
 )
 
 func encode(t testing.TB, tensors []*format.Tensor, metadata map[string]string) []byte {
@@ -62,7 +63,7 @@ func TestEncodeGolden(t *testing.T) {
 	for _, name := range []string{"one_token.safetensors", "nine_tokens.safetensors", "sixteen_tokens.safetensors"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			want := golden(t, name)
+			want := hsxtest.Golden(t, name)
 			f, err := safetensors.Decode(want)
 			if err != nil {
 				t.Fatalf("Decode(%s): %v", name, err)

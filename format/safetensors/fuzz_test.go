@@ -1,17 +1,16 @@
 package safetensors_test
 
 import (
-	"errors"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
-	"hsx/format"
 	"hsx/format/safetensors"
+	"hsx/internal/hsxtest"
 )
 
 func FuzzDecode(f *testing.F) {
-	f.Add(golden(f, "one_token.safetensors"))
+	f.Add(hsxtest.Golden(f, "one_token.safetensors"))
 	f.Add([]byte("\x02\x00\x00\x00\x00\x00\x00\x00{}"))
 	f.Add(file(`{"__metadata__":{"format":"pt","n":[1,{"a":null}]},"x":{"dtype":"F16","shape":[1,2],"data_offsets":[0,4]}} `, 4))
 	f.Add(file(`{"b":{"dtype":"U8","shape":[3],"data_offsets":[1,4]},"e":{"dtype":"F8_E4M3","shape":[0],"data_offsets":[1,1]}}`, 4))
@@ -20,12 +19,12 @@ func FuzzDecode(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		var got *safetensors.File
 		var err error
-		used := allocated(func() { got, err = safetensors.Decode(data) })
+		used := hsxtest.Allocated(func() { got, err = safetensors.Decode(data) })
 		if bound := allocationBound(data); used > bound {
 			t.Errorf("Decode of %d bytes: allocated %d bytes, want at most %d", len(data), used, bound)
 		}
 		if err != nil {
-			checkError(t, err, data)
+			hsxtest.CheckDecodeError(t, err, len(data))
 			return
 		}
 		if !safetensors.IsFile(data, int64(len(data))) {
@@ -54,18 +53,4 @@ func FuzzDecode(f *testing.F) {
 			t.Errorf("re-encoded: got %q and %q, want %q and %q", again.Record.Keys(), again.Metadata, got.Record.Keys(), got.Metadata)
 		}
 	})
-}
-
-func checkError(t *testing.T, err error, data []byte) {
-	t.Helper()
-	var de *format.DecodeError
-	if !errors.As(err, &de) {
-		t.Fatalf("Decode: got a %T, want a *format.DecodeError: %v", err, err)
-	}
-	if !errors.Is(de.Kind, format.ErrCorrupt) && !errors.Is(de.Kind, format.ErrUnsupported) && !errors.Is(de.Kind, format.ErrLimit) {
-		t.Errorf("Decode: got kind %v, want one of the three", de.Kind)
-	}
-	if de.Offset < -1 || de.Offset > int64(len(data)) {
-		t.Errorf("Decode of %d bytes: got offset %d", len(data), de.Offset)
-	}
 }

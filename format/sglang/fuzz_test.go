@@ -4,21 +4,13 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
-	"runtime"
 	"strings"
 	"testing"
 
 	"hsx/format"
 	"hsx/format/sglang"
+	"hsx/internal/hsxtest"
 )
-
-func allocated(f func()) uint64 {
-	var before, after runtime.MemStats
-	runtime.ReadMemStats(&before)
-	f()
-	runtime.ReadMemStats(&after)
-	return after.TotalAlloc - before.TotalAlloc
-}
 
 func TestDecodeAllocates(t *testing.T) {
 	for name, data := range map[string]string{
@@ -29,7 +21,7 @@ func TestDecodeAllocates(t *testing.T) {
 		"many brackets": strings.Repeat(`[`, 1<<18),
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := allocated(func() { _, _ = sglang.DecodeResponses([]byte(data)) })
+			got := hsxtest.Allocated(func() { _, _ = sglang.DecodeResponses([]byte(data)) })
 			if most := uint64(32 * len(data)); got > most {
 				t.Errorf("DecodeResponses allocated %d bytes for %d, want at most %d", got, len(data), most)
 			}
@@ -39,25 +31,23 @@ func TestDecodeAllocates(t *testing.T) {
 
 func FuzzDecodeResponses(f *testing.F) {
 	for _, name := range []string{"cut.json", "nan_literal.json", "overflow.json", "strings.json", "ragged.json", "request.json"} {
-		f.Add(golden(f, name))
+		f.Add(hsxtest.Golden(f, name))
 	}
 	f.Add([]byte(`[{"output_ids":[1],"meta_info":{"id":"a\n","prompt_tokens":2,"completion_tokens":2,"hidden_states":[[[1,-0],[3e-9,4]],[5,6]]}}]`))
 	f.Add([]byte(`{"meta_info":{"hidden_states":[[[[1.5],[2]],[3]]]}}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		var rs []sglang.Response
 		var err error
-		got := allocated(func() { rs, err = sglang.DecodeResponses(data) })
+		got := hsxtest.Allocated(func() { rs, err = sglang.DecodeResponses(data) })
 		if most := uint64(64*len(data) + 1<<16); got > most {
 			t.Fatalf("DecodeResponses allocated %d bytes for %d (error %v), want at most %d", got, len(data), err, most)
 		}
 		kind := sglang.Classify(data)
 		if _, err := sglang.DecodeRequest(data); err != nil {
-			_ = checkErr(t, err)
+			hsxtest.CheckDecodeError(t, err, len(data))
 		}
 		if err != nil {
-			if de := checkErr(t, err); de.Offset > int64(len(data)) {
-				t.Fatalf("error %v is at byte %d of %d", err, de.Offset, len(data))
-			}
+			hsxtest.CheckDecodeError(t, err, len(data))
 			return
 		}
 		if kind != sglang.KindResponse && data[0] == '{' {
@@ -125,7 +115,7 @@ func BenchmarkDecodeResponses(b *testing.B) {
 }
 
 func BenchmarkClassify(b *testing.B) {
-	data := golden(b, "response.json")
+	data := hsxtest.Golden(b, "response.json")
 	b.Run("response", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {

@@ -9,8 +9,6 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -18,29 +16,8 @@ import (
 
 	"hsx/format"
 	"hsx/format/sglang"
+	"hsx/internal/hsxtest"
 )
-
-func golden(tb testing.TB, name string) []byte {
-	tb.Helper()
-	data, err := os.ReadFile(filepath.Join("testdata", name))
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return data
-}
-
-// checkErr reports an error that is not a DecodeError of a known kind.
-func checkErr(tb testing.TB, err error) *format.DecodeError {
-	tb.Helper()
-	var de *format.DecodeError
-	if !errors.As(err, &de) {
-		tb.Fatalf("got error %T (%v), want a DecodeError", err, err)
-	}
-	if !errors.Is(de.Kind, format.ErrCorrupt) && !errors.Is(de.Kind, format.ErrUnsupported) && !errors.Is(de.Kind, format.ErrLimit) {
-		tb.Fatalf("got error %v of kind %v, want one of the three", err, de.Kind)
-	}
-	return de
-}
 
 func TestGolden(t *testing.T) {
 	t.Parallel()
@@ -62,7 +39,7 @@ func TestGolden(t *testing.T) {
 	for name, want := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			rs, err := sglang.DecodeResponses(golden(t, name))
+			rs, err := sglang.DecodeResponses(hsxtest.Golden(t, name))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -189,12 +166,12 @@ func TestDecodeResponsesRefuses(t *testing.T) {
 		kind error
 		want string
 	}{
-		"cut":          {golden(t, "cut.json"), format.ErrCorrupt, "truncated"},
-		"nan literal":  {golden(t, "nan_literal.json"), format.ErrCorrupt, "holds NaN or Infinity"},
-		"overflow":     {golden(t, "overflow.json"), format.ErrCorrupt, "row 0 column 0 of hidden_states is 1e999, which is non-finite"},
-		"ragged":       {golden(t, "ragged.json"), format.ErrCorrupt, "row 1 of hidden_states is 63 wide, want 64"},
-		"strings":      {golden(t, "strings.json"), format.ErrCorrupt, "row 0 column 0 of hidden_states is a string, want a number"},
-		"row count":    {golden(t, "row_count.json"), format.ErrCorrupt, "has 3 rows, want 6 for prompt_tokens 5 and completion_tokens 2 (cached_tokens 3): the prefix cache held"},
+		"cut":          {hsxtest.Golden(t, "cut.json"), format.ErrCorrupt, "truncated"},
+		"nan literal":  {hsxtest.Golden(t, "nan_literal.json"), format.ErrCorrupt, "holds NaN or Infinity"},
+		"overflow":     {hsxtest.Golden(t, "overflow.json"), format.ErrCorrupt, "row 0 column 0 of hidden_states is 1e999, which is non-finite"},
+		"ragged":       {hsxtest.Golden(t, "ragged.json"), format.ErrCorrupt, "row 1 of hidden_states is 63 wide, want 64"},
+		"strings":      {hsxtest.Golden(t, "strings.json"), format.ErrCorrupt, "row 0 column 0 of hidden_states is a string, want a number"},
+		"row count":    {hsxtest.Golden(t, "row_count.json"), format.ErrCorrupt, "has 3 rows, want 6 for prompt_tokens 5 and completion_tokens 2 (cached_tokens 3): the prefix cache held"},
 		"deep":         {[]byte(strings.Repeat("[", 100000)), format.ErrLimit, "nests too deep"},
 		"infinity":     {states(`[[-Infinity]]`), format.ErrCorrupt, "holds NaN or Infinity"},
 		"empty":        {nil, format.ErrCorrupt, "truncated"},
@@ -235,7 +212,7 @@ func TestDecodeResponsesRefuses(t *testing.T) {
 			if err == nil {
 				t.Fatalf("DecodeResponses(%s): got no error, want %q", name, tc.want)
 			}
-			_ = checkErr(t, err)
+			hsxtest.CheckDecodeError(t, err, len(tc.data))
 			if !errors.Is(err, tc.kind) || !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("DecodeResponses(%s): got error %v, want a %v with %q", name, err, tc.kind, tc.want)
 			}
@@ -261,7 +238,7 @@ func TestOffsets(t *testing.T) {
 		if err == nil {
 			t.Fatalf("DecodeResponses(%q): got no error", data)
 		}
-		if de := checkErr(t, err); de.Offset < 0 || !strings.HasPrefix(data[de.Offset:], want) {
+		if de := hsxtest.DecodeError(t, err, len(data)); de.Offset < 0 || !strings.HasPrefix(data[de.Offset:], want) {
 			t.Errorf("DecodeResponses(%q): got error %v, want it at %q", data, err, want)
 		}
 	}
@@ -273,8 +250,8 @@ func TestDecodeRequest(t *testing.T) {
 		data string
 		want sglang.Request
 	}{
-		"golden": {string(golden(t, "request.json")), sglang.Request{InputIDs: [][]int64{{1, 403, 407, 261, 378, 432}}, ReturnHiddenStates: true}},
-		"batch": {string(golden(t, "batch_request.json")), sglang.Request{
+		"golden": {string(hsxtest.Golden(t, "request.json")), sglang.Request{InputIDs: [][]int64{{1, 403, 407, 261, 378, 432}}, ReturnHiddenStates: true}},
+		"batch": {string(hsxtest.Golden(t, "batch_request.json")), sglang.Request{
 			InputIDs: [][]int64{{1, 326, 397, 355, 267, 337, 410, 408}, {1, 403, 407, 261, 378, 432, 383, 286, 261, 376, 298, 315, 421, 395, 317}}, ReturnHiddenStates: true}},
 		"text":       {`{"text":"hi","sampling_params":{"a":[1]}}`, sglang.Request{Text: true}},
 		"texts":      {`{"text":["hi","there"],"return_hidden_states":[true,true]}`, sglang.Request{Text: true, ReturnHiddenStates: true}},
@@ -320,7 +297,7 @@ func TestDecodeRequestRefuses(t *testing.T) {
 			t.Errorf("DecodeRequest(%q): got no error, want %q", data, want)
 			continue
 		}
-		_ = checkErr(t, err)
+		hsxtest.CheckDecodeError(t, err, len(data))
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("DecodeRequest(%q): got error %v, want %q", data, err, want)
 		}
@@ -333,12 +310,12 @@ func TestClassify(t *testing.T) {
 		data []byte
 		want sglang.Kind
 	}{
-		"response":       {golden(t, "response.json"), sglang.KindResponse},
-		"batch response": {golden(t, "batch_response.json"), sglang.KindResponse},
-		"cut response":   {golden(t, "cut.json"), sglang.KindResponse},
-		"head":           {golden(t, "response.json")[:200], sglang.KindResponse},
-		"request":        {golden(t, "request.json"), sglang.KindRequest},
-		"batch request":  {golden(t, "batch_request.json"), sglang.KindRequest},
+		"response":       {hsxtest.Golden(t, "response.json"), sglang.KindResponse},
+		"batch response": {hsxtest.Golden(t, "batch_response.json"), sglang.KindResponse},
+		"cut response":   {hsxtest.Golden(t, "cut.json"), sglang.KindResponse},
+		"head":           {hsxtest.Golden(t, "response.json")[:200], sglang.KindResponse},
+		"request":        {hsxtest.Golden(t, "request.json"), sglang.KindRequest},
+		"batch request":  {hsxtest.Golden(t, "batch_request.json"), sglang.KindRequest},
 		"state.json":     {[]byte(`{"_data_files":[{"filename":"a"}]}`), sglang.KindOther},
 		"value":          {[]byte(`{"a":"meta_info"}`), sglang.KindOther},
 		"below":          {[]byte(`{"a":{"meta_info":1}}`), sglang.KindOther},

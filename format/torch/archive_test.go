@@ -4,11 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"hash/crc32"
-	"os"
-	"path/filepath"
-	"runtime"
 	"strings"
-	"testing"
 )
 
 // file is one member of an archive that a test builds.
@@ -178,22 +174,4 @@ func dict(kv ...string) string {
 		s.WriteString(str(kv[i]) + kv[i+1])
 	}
 	return "\x80\x02}(" + s.String() + "u."
-}
-
-func golden(t testing.TB, name string) []byte {
-	t.Helper()
-	b, err := os.ReadFile(filepath.Join("testdata", name))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return b
-}
-
-// allocated is how many bytes f allocates, freed or not.
-func allocated(f func()) uint64 {
-	var before, after runtime.MemStats
-	runtime.ReadMemStats(&before)
-	f()
-	runtime.ReadMemStats(&after)
-	return after.TotalAlloc - before.TotalAlloc
 }

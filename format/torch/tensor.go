@@ -51,11 +51,9 @@ func (b *builder) tensor(v *view) (format.Value, error) {
 	case extent > 0 && (extent > held || v.offset > held-extent):
 		return nil, b.fail(format.ErrCorrupt, v.at, "%s of shape %v needs %d elements from element %d of storage %q, which has %d",
 			b.what("tensor"), v.size, extent, v.offset, key, held)
-	case elems > held && !b.broadcast:
-		return nil, b.fail(format.ErrLimit, v.at, "%s of shape %v has %d elements over storage %q, which has %d: save a contiguous copy, or allow broadcasts",
+	case elems > held:
+		return nil, b.fail(format.ErrLimit, v.at, "%s of shape %v has %d elements over storage %q, which has %d: save a contiguous copy",
 			b.what("tensor"), v.size, elems, key, held)
-	case elems > b.maxBytes/width:
-		return nil, b.fail(format.ErrLimit, v.at, "%s of shape %v has %d elements, more than %d times the archive", b.what("tensor"), v.size, elems, maxShare)
 	}
 	v.cost.tensors = 1
 	v.cost.bytes = elems * width
@@ -63,8 +61,8 @@ func (b *builder) tensor(v *view) (format.Value, error) {
 		return t, nil
 	}
 	for i, d := range v.size {
-		if d > 1 && v.stride[i] == 0 && !b.broadcast {
-			return nil, b.fail(format.ErrUnsupported, v.at, "%s of shape %v repeats elements by stride 0: save a contiguous copy, or allow broadcasts", b.what("tensor"), v.size)
+		if d > 1 && v.stride[i] == 0 {
+			return nil, b.fail(format.ErrUnsupported, v.at, "%s of shape %v repeats elements by stride 0: save a contiguous copy", b.what("tensor"), v.size)
 		}
 	}
 

@@ -38,9 +38,6 @@ const (
 
 // Options relax what Decode does; the zero value is the strict default.
 type Options struct {
-	// AllowBroadcast accepts tensors that repeat elements: stride 0 or overlapping
-	// windows. All tensors together still may not exceed four times the archive.
-	AllowBroadcast bool
 	// SkipCRC leaves the bytes of the storages unread: for looking at the structure only.
 	SkipCRC bool
 }
@@ -102,7 +99,7 @@ func Decode(data []byte, opt Options) (*Archive, error) {
 	case rest != 0:
 		return nil, fail(format.ErrCorrupt, pkl.start+int64(m.pos), dir.path("data.pkl"), "%d bytes follow the end of the pickle", rest)
 	}
-	b := &builder{dir: dir, big: big, broadcast: opt.AllowBroadcast, maxBytes: maxShare * int64(len(data)), records: map[string]record{}}
+	b := &builder{dir: dir, big: big, maxBytes: maxShare * int64(len(data)), records: map[string]record{}}
 	if a.Value, _, err = b.value(top); err != nil {
 		return nil, err
 	}

@@ -33,13 +33,12 @@ type cost struct {
 
 // builder turns what the machine left into values.
 type builder struct {
-	dir       *directory
-	big       bool // storages are big-endian
-	broadcast bool
-	maxBytes  int64 // of all tensors, and of all that are copied
-	copied    int64
-	records   map[string]record // by storage key
-	trail     []step            // the way from the top to the value in work
+	dir      *directory
+	big      bool  // storages are big-endian
+	maxBytes int64 // of all tensors, and of all that are copied
+	copied   int64
+	records  map[string]record // by storage key
+	trail    []step            // the way from the top to the value in work
 }
 
 // step is one key or, when key is nil, one index.

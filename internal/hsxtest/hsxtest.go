@@ -1,10 +1,12 @@
-// Package hsxtest makes deterministic samples for tests, and file systems that fail or
-// lose their power when a test says so. Only tests import it.
+// Package hsxtest is what the tests of several packages share: deterministic samples,
+// checks of what every codec promises, fixture kits, and file systems that fail or lose
+// their power when a test says so. Only tests import it.
 package hsxtest
 
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 
 	"hsx/format"
 )
@@ -78,6 +80,16 @@ func random(rng *rand.Rand, n int) []byte {
 		b[i] = byte(rng.Uint32())
 	}
 	return b
+}
+
+// Clone copies a sample that a dataset's iterator lends, with all that it points to.
+func Clone(s *format.Sample) *format.Sample {
+	c := *s
+	c.Tokens, c.LossMask, c.Hidden = slices.Clone(s.Tokens), slices.Clone(s.LossMask), slices.Clone(s.Hidden)
+	for i := range c.Hidden {
+		c.Hidden[i].Rows.Data = slices.Clone(c.Hidden[i].Rows.Data)
+	}
+	return &c
 }
 
 // Equal says how two samples differ, "" if they hold the same values.
