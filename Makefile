@@ -18,7 +18,7 @@ PEERS     ?= ../shared/peers
 FIXTURES  ?= $(HSX_FIXTURES)
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo check fmt vet tidy-diff staticcheck lint race test bench fuzz update cover interop peers tidy clean
+.PHONY: help build demo check fmt vet tidy-diff staticcheck lint race test bench fuzz update cover interop deep peers tidy clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' Makefile
@@ -73,6 +73,9 @@ cover: ## coverage/index.html
 
 interop: build ## FIXTURES=dir: pyarrow, datasets, DuckDB and polars read what hsx wrote
 	FIXTURES='$(FIXTURES)' PYTHON='$(PYTHON)' interop/run.sh
+
+deep: build ## dumps of a real model of 30 layers, good and bad: what validate says of each
+	PYTHON='$(PYTHON)' interop/smollm2/run.sh
 
 peers: build ## GIB=2 ROUNDS=3: hsx against cp, pyarrow, datasets and xxhsum
 	GIB='$(GIB)' ROUNDS='$(ROUNDS)' WORK='$(WORK)' PEERS='$(PEERS)' PYTHON='$(PYTHON)' scripts/peers.sh

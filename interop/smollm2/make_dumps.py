@@ -35,20 +35,14 @@ OTHER_SUBJECTS = [
 ]
 
 
-def chats(subjects):
-    """One chat for each subject and then six that repeat the first prompts, so that
-    their answers part late."""
+def chats(subjects, again=0):
+    """One chat for each subject, and then the first few prompts again, so that texts
+    part late."""
     out = []
-    for i in [*range(len(subjects)), *range(6)]:
+    for i in [*range(len(subjects)), *range(again)]:
         system = [{"role": "system", "content": SYSTEMS[i % 3]}] if SYSTEMS[i % 3] else []
         out.append(system + [{"role": "user", "content": REQUESTS[i % len(REQUESTS)].format(subjects[i])}])
     return out
-
-
-def texts(model, subjects, seed):
-    wanted = chats(subjects)
-    lengths = [80 + 37 * i % 121 for i in range(len(wanted))]
-    return [model.capture(*t) for t in model.write(wanted, lengths, seed)]
 
 
 def backwards(model, sample):
@@ -93,13 +87,13 @@ def swapped(samples, i, j):
     return out
 
 
-def variants(good, reverse):
+def variants(model, good, reverse):
     """Name and records of each dump."""
     every = range(len(good))
     deeper, earlier = [k + 1 for k in STD], [k - 1 for k in STD]
     yield "good", [record(s) for s in good]
     yield "reversed", [record(s) for s in reverse]
-    yield "half_reversed", [record(s) for s in [*good[::2], *reverse[1::2]]]
+    yield "half_reversed", [record(s) for s in [*good[::2], *reverse]]
     yield "half_deeper", [record(good[i], deeper if i % 2 else STD) for i in every]
     yield "one_deeper", [record(good[i], deeper if i == 7 else STD) for i in every]
     yield "one_earlier", [record(good[i], earlier if i == 7 else STD) for i in every]
@@ -107,11 +101,11 @@ def variants(good, reverse):
     yield "all_earlier", [record(s, earlier) for s in good]
     yield "embedding_first", [record(s, [-1, *STD[1:]]) for s in good]
     yield "final_prenorm", [record(s, final=s.layer(LAYERS - 1)) for s in good]
-    yield "final_early", [record(s, final=s.layer(STD[-1])) for s in good]
+    yield "final_early", [record(s, final=model.norm(s.layer(STD[-1]))) for s in good]
     yield "permuted", [record(s, [STD[1], STD[2], STD[0]]) for s in good]
     yield "last_two_exchanged", [record(s, [STD[0], STD[2], STD[1]]) for s in good]
     rows = [torch.arange(len(s.ids)) for s in good]
-    yield "late_one_file", [moved(s, (r - (i == 7)).clamp(min=0)) for i, (s, r) in enumerate(zip(good, rows))]
+    yield "late_one_file", [moved(s, (r - int(i == 7)).clamp(min=0)) for i, (s, r) in enumerate(zip(good, rows))]
     yield "late", [moved(s, (r - 1).clamp(min=0)) for s, r in zip(good, rows)]
     yield "rolled", [moved(s, r.roll(-1)) for s, r in zip(good, rows)]
     yield "swapped", swapped(good, 4, 9)
@@ -136,15 +130,17 @@ def main():
     model = Model()
     model.save_target(out / "target")
     done("model loaded")
-    good = texts(model, SUBJECTS, 1)
-    done(f"{len(good)} texts of {sum(len(s.ids) for s in good)} tokens")
-    other = texts(model, OTHER_SUBJECTS, 2)
-    done(f"{len(other)} other texts of {sum(len(s.ids) for s in other)} tokens")
-    reverse = [backwards(model, s) for s in good]
-    done("the first ones backwards")
+    wanted, others = chats(SUBJECTS, again=6), chats(OTHER_SUBJECTS)
+    lengths = [70 + 37 * i % 101 for i in range(len(wanted) + len(others))]
+    texts = model.write(wanted + others, lengths, seed=1)
+    done(f"{len(texts)} texts of {sum(len(ids) for ids, _ in texts)} tokens")
+    samples = [model.capture(*t) for t in texts]
+    good, other = samples[: len(wanted)], samples[len(wanted) :]
+    reverse = [backwards(model, s) for s in good[1::2]]
+    done(f"states of them, and of {len(reverse)} backwards")
     write(out / "dumps" / "all_layers", [all_layers(s) for s in other])
     names = []
-    for name, records in variants(good, reverse):
+    for name, records in variants(model, good, reverse):
         write(out / "dumps" / name, records)
         names.append(name)
     done(f"{len(names) + 1} dumps")

@@ -86,6 +86,10 @@ class Model:
         mask = (torch.arange(len(ids)) >= prompt).to(torch.int64)
         return Sample(ids, mask, states)
 
+    @torch.inference_mode()
+    def norm(self, states):
+        return self.lm.model.norm(states.float()).to(torch.bfloat16)
+
     def save_target(self, directory):
         """config.json and the weights that validate reads; the head is the embedding."""
         directory = pathlib.Path(directory)
