@@ -25,7 +25,7 @@ type ingestOptions struct {
 	facts                                  factFlags
 	workers                                int
 	lockTimeout                            time.Duration
-	dryRun, asJSON                         bool
+	dryRun, asJSON, list                   bool
 }
 
 func newIngestCommand() *cobra.Command {
@@ -47,10 +47,21 @@ will say that they are unknown. Lists are printed in both conventions.`,
   hsx ingest --out ds --layers 3,31,59,61 --convention boundary --target config.json vllm/
   hsx ingest --out ds --draft draft/config.json dumps/
   hsx ingest --dry-run dumps/
+  hsx ingest --list-producers
   hsx ingest --out part1 --partition 1/8 --layers 2,30,58 dumps/`,
 		GroupID: "data",
-		Args:    cobra.MinimumNArgs(1),
-		RunE:    func(cmd *cobra.Command, args []string) error { return runIngest(cmd, args, o) },
+		Args: func(cmd *cobra.Command, args []string) error {
+			if o.list {
+				return cobra.NoArgs(cmd, args)
+			}
+			return cobra.MinimumNArgs(1)(cmd, args)
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if o.list {
+				return listProducers(cmd.OutOrStdout(), o.asJSON)
+			}
+			return runIngest(cmd, args, o)
+		},
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.out, "out", "", "directory of the dataset, made if need be")
@@ -62,6 +73,7 @@ will say that they are unknown. Lists are printed in both conventions.`,
 	f.IntVar(&o.workers, "workers", min(4, runtime.GOMAXPROCS(0)), "inputs opened ahead")
 	f.DurationVar(&o.lockTimeout, "lock-timeout", 10*time.Second, "how long to wait for the writer of a locked file")
 	f.BoolVar(&o.dryRun, "dry-run", false, "read and recognise everything, write nothing")
+	f.BoolVar(&o.list, "list-producers", false, "list the producers, and by which tensors each is recognised")
 	f.BoolVar(&o.asJSON, "json", false, "print one JSON document")
 	_ = cmd.RegisterFlagCompletionFunc("on-bad", cobra.FixedCompletions([]string{"skip", "fail"}, cobra.ShellCompDirectiveNoFileComp)) // the flag exists
 	return cmd

@@ -95,6 +95,33 @@ func (r *ingestResult) print(w io.Writer, o ingestOptions) error {
 	return err
 }
 
+// producerInfo is one producer in the JSON document of hsx ingest --list-producers.
+type producerInfo struct {
+	Name      string      `json:"name"`
+	What      string      `json:"what"`
+	Keys      string      `json:"keys"`      // by which it is recognised
+	Norm      format.Norm `json:"norm"`      // of its final state, by habit
+	Numbering string      `json:"numbering"` // of the layers in its own config
+}
+
+// listProducers prints what hsx recognises.
+func listProducers(w io.Writer, asJSON bool) error {
+	list := []producerInfo{}
+	var b strings.Builder
+	for _, d := range producer.Describe() {
+		list = append(list, producerInfo(d))
+		fmt.Fprintf(&b, "%s (%s)\n", d.Name, d.What)
+		fact(&b, "by", "%s", d.Keys)
+		fact(&b, "layers", "%s", d.Numbering)
+		fact(&b, "final", "%s", d.Norm)
+	}
+	if asJSON {
+		return printJSON(w, list)
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
 // describeDataset writes the facts of a manifest, one line each.
 func describeDataset(b *strings.Builder, m *shard.Manifest) {
 	facts(b, "states", layoutLines(m.Layout()))

@@ -74,14 +74,15 @@ func TestJSONDocuments(t *testing.T) {
 			{"inspect", "testdata/kit/faulty/containers/zip_crc_zero.ckpt"},
 			{"inspect", "testdata/kit/faulty/containers/pt_cut_half.ckpt"},
 		},
-		"verify":                {{"verify", at("ds")}},
-		"validate":              {{"validate", at("ds")}},
-		"validate --list-rules": {{"validate", "--list-rules"}},
-		"audit":                 {{"audit", at("ds")}},
-		"audit --partition":     {{"audit", "--partition", "1/2", at("ds")}},
-		"merge":                 {{"merge", "--out", at("merged"), at("ds")}},
-		"version":               {{"version"}},
-		"fingerprint":           nil, // writes a file
+		"verify":                  {{"verify", at("ds")}},
+		"validate":                {{"validate", at("ds")}},
+		"validate --list-rules":   {{"validate", "--list-rules"}},
+		"ingest --list-producers": {{"ingest", "--list-producers"}},
+		"audit":                   {{"audit", at("ds")}},
+		"audit --partition":       {{"audit", "--partition", "1/2", at("ds")}},
+		"merge":                   {{"merge", "--out", at("merged"), at("ds")}},
+		"version":                 {{"version"}},
+		"fingerprint":             nil, // writes a file
 	}
 	print := func(args []string) []byte {
 		code, out, talk := hsx(append(args, "--json")...)
