@@ -38,7 +38,7 @@ func configRules() []Rule {
 	const needs, cost = "config", "config.json and the manifest"
 	return []Rule{
 		{ruleLayersDiffer, "the data, --layers and the draft's config name the same layers in the same order", cost, needs, Error},
-		{ruleLayersUnknown, "the dataset knows which layers it holds", cost, needs, Warning},
+		{ruleLayersUnknown, "the dataset knows which layers it holds", "the manifest", "data", Warning},
 		{ruleIDsOrder, "every list of ids increases, as engines concatenate whatever it says", cost, needs, Error},
 		{ruleIDsDuplicate, "no id is listed twice, of which an engine captures one", cost, needs, Error},
 		{ruleIDsNegative, "no id is negative, which is the embedding, the last layer or nothing, by tool", cost, needs, Error},
@@ -102,13 +102,26 @@ func (k *configCheck) add(rule string, severity Severity, do, message string, ar
 	k.out.Add(Finding{Rule: rule, Severity: severity, Token: -1, Message: fmt.Sprintf(message, args...), Do: do})
 }
 
+// checkLayersKnown reports a dataset whose layers nobody named: whatever is trained on
+// it, nothing can say that the server will feed the same.
+func checkLayersKnown(l format.Layout, out *Collector) {
+	n := 0
+	for _, s := range l.States {
+		if s.Role == format.RoleBlock {
+			n++
+		}
+	}
+	if n > 0 {
+		out.Add(Finding{
+			Rule: ruleLayersUnknown, Severity: Warning, Token: -1, Do: "ingest again with --layers",
+			Message: fmt.Sprintf("the dataset holds %d blocks of unknown layers, so nothing can be compared with them", n),
+		})
+	}
+}
+
 // wanted compares --layers with the data.
 func (k *configCheck) wanted() {
 	layers, blocks := k.in.Wanted, k.res.blocks
-	if blocks.unknown && (layers != nil || k.in.Config != nil) {
-		k.add(ruleLayersUnknown, Warning, "ingest again with --layers",
-			"the dataset holds %d blocks of unknown layers, so nothing can be compared with them", blocks.n)
-	}
 	if layers == nil {
 		return
 	}

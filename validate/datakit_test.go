@@ -84,7 +84,11 @@ func TestDataRulesOnFaultyDumps(t *testing.T) {
 						want = append(want, fmt.Sprintf("final-equals-block error %s final -1", e.Sample))
 					}
 				}
-				r := runData(t, ingestKit(t, kit, c.path(), c.asConfigured(t), 0))
+				ds := ingestKit(t, kit, c.path(), c.asConfigured(t), 0)
+				if ds.Manifest().Rows == 0 && len(want) == 0 {
+					return // ingest refused all of it
+				}
+				r := runData(t, ds)
 				var got []string
 				for _, g := range r.Groups {
 					for _, f := range g.Findings {

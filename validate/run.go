@@ -3,6 +3,7 @@ package validate
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"runtime"
 	"slices"
@@ -146,6 +147,9 @@ func newPlan(ds *shard.Dataset, in Input, opt Options) (*plan, error) {
 		return nil, fmt.Errorf("sample %d, workers %d and findings kept %d: want none below 0", opt.Sample, opt.Workers, opt.Keep)
 	}
 	m := ds.Manifest()
+	if m.Rows == 0 {
+		return nil, errors.New("dataset holds no samples, so there is nothing to judge")
+	}
 	in.Target = knownTarget(in.Target, m.Target)
 	in.Config.Data, in.Config.Target = m.Layout(), in.Target
 	if in.Draft != nil {
@@ -176,6 +180,7 @@ func (p *plan) scans() []scan {
 // finish runs the rules that need all samples, and those that need no states.
 func (p *plan) finish(ctx context.Context, ds *shard.Dataset, scans []scan) error {
 	checkDrift(ds.Manifest(), p.out)
+	checkLayersKnown(p.layout, p.out)
 	if p.in.has("config") {
 		CheckConfig(p.in.Config, p.out)
 	}

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"hsx/format"
+	"hsx/internal/hsxtest"
 )
 
 func TestRunVerdicts(t *testing.T) {
@@ -142,5 +143,38 @@ func TestRunInput(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestLayersUnknown holds a dataset whose layers nobody named against nothing: that is
+// doubtful by itself.
+func TestLayersUnknown(t *testing.T) {
+	t.Parallel()
+	for name, role := range map[string]format.Role{"unknown": format.RoleBlock, "known": format.RoleLayer} {
+		s := hsxtest.Sample(hsxtest.Spec{Hidden: 4, Layers: []format.Layer{2, 30}}, 0, 5)
+		for i := range s.Hidden {
+			s.Hidden[i].State.Role, s.Hidden[i].State.Block = role, i
+			if role == format.RoleBlock {
+				s.Hidden[i].State.Layer = 0
+			} else {
+				s.Hidden[i].State.Block = 0
+			}
+		}
+		_, ds := writeDataset(t, 1<<20, s)
+		r, err := Run(t.Context(), ds, Input{}, Options{Only: []string{ruleLayersUnknown}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := role == format.RoleBlock; want != (r.Verdict == Doubtful) || want && !strings.Contains(r.Groups[0].Findings[0].Message, "2 blocks") {
+			t.Errorf("%s: Run: got verdict %s and %+v", name, r.Verdict, r.Groups)
+		}
+	}
+}
+
+func TestRunNothing(t *testing.T) {
+	t.Parallel()
+	_, ds := writeDataset(t, 1<<20)
+	if r, err := Run(t.Context(), ds, Input{}, Options{}); err == nil || !strings.Contains(err.Error(), "holds no samples") {
+		t.Errorf("Run of an empty dataset: got %+v, %v, want an error that says so", r, err)
 	}
 }

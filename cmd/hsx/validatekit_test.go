@@ -234,6 +234,12 @@ func TestValidateFaulty(t *testing.T) {
 				t.Run(c.Case, func(t *testing.T) {
 					t.Parallel()
 					ds := ingestDeclared(t, kit, c)
+					if len(samples(t, ds)) == 0 {
+						if code, _, talk := hsx("validate", ds); code != exitFailed || !strings.Contains(talk, "no samples") {
+							t.Errorf("validate of a dataset whose inputs were all refused: exit %d, %q", code, talk)
+						}
+						return
+					}
 					for _, k := range known {
 						_, r := validated(t, ds, k.args...)
 						checkRan(t, k, r)
