@@ -82,10 +82,15 @@ func (m *File) Bytes() []byte { return m.data }
 // ModTime is the modification time when the file was opened.
 func (m *File) ModTime() time.Time { return m.modTime }
 
-// Populate brings the content into memory with one call instead of a fault for
-// every few pages. It is a hint: what it cannot do, the faults will.
+// populateLimit is the largest file that is brought in at once: more could push out
+// what is being read.
+const populateLimit = 1 << 30
+
+// Populate brings the content of all but very large files into memory with one call
+// instead of a fault for every few pages. It is a hint: what it does not do, the
+// faults will.
 func (m *File) Populate() {
-	if len(m.data) > 0 {
+	if n := len(m.data); n > 0 && n <= populateLimit {
 		_ = populate(m.data) // only a hint
 	}
 }
