@@ -120,6 +120,15 @@ type Sample struct {
 	Intact func() error
 }
 
+// Bytes is the number of bytes of all states, without gaps between rows.
+func (s *Sample) Bytes() int64 {
+	n := int64(0)
+	for _, h := range s.Hidden {
+		n += h.Rows.Bytes()
+	}
+	return n
+}
+
 // Layout is the layout of this one sample.
 func (s *Sample) Layout() Layout {
 	l := Layout{States: make([]State, len(s.Hidden))}

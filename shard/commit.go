@@ -51,11 +51,7 @@ func (c *committer) writeBatch(b *batch) error {
 // writeSample adds a sample that is a batch of its own, straight from its memory.
 // When that faults, the shard is as it was before.
 func (c *committer) writeSample(s *format.Sample) error {
-	size := int64(0)
-	for _, h := range s.Hidden {
-		size += h.Rows.Bytes()
-	}
-	if err := c.room(s.Layout(), size, s.Origin); err != nil {
+	if err := c.room(s.Layout(), s.Bytes(), s.Origin); err != nil {
 		return err
 	}
 	if c.single == nil {

@@ -47,15 +47,7 @@ func createShard(fs atomicfile.FS, dir, name string, l format.Layout) (*openShar
 }
 
 // write adds a gathered batch.
-func (s *openShard) write(b *batch) error {
-	if err := s.writeRecord(b, b.states); err != nil {
-		return err
-	}
-	for i := range b.moments {
-		s.moments[i].merge(b.moments[i])
-	}
-	return nil
-}
+func (s *openShard) write(b *batch) error { return s.writeRecord(b, b.states) }
 
 // stream adds a sample that is a batch of its own without gathering it. Arrow's
 // writer wants each column in one slice: for the states it gets address space that
@@ -74,19 +66,11 @@ func (s *openShard) stream(b *batch, smp *format.Sample) (err error) {
 	}
 	s.out.source = src
 	defer func() { s.out.source = nil }()
-	var sampled []moments
-	for _, h := range smp.Hidden {
-		var m moments
-		m.add(h.Rows)
-		sampled = append(sampled, m)
+	b.moments = make([]moments, len(smp.Hidden))
+	for i, h := range smp.Hidden {
+		b.moments[i].add(h.Rows)
 	}
-	if err := s.writeRecord(b, states); err != nil {
-		return err
-	}
-	for i := range sampled {
-		s.moments[i].merge(sampled[i])
-	}
-	return nil
+	return s.writeRecord(b, states)
 }
 
 // reserve takes address space, no memory, as long as the longest state.
@@ -114,6 +98,9 @@ func (s *openShard) writeRecord(b *batch, states [][]byte) error {
 		return s.out.cause(err)
 	}
 	b.hashIndex(&s.index)
+	for i := range b.moments {
+		s.moments[i].merge(b.moments[i])
+	}
 	s.info.Rows += int64(b.rowsInBatch)
 	s.info.Tokens += int64(b.tokens[b.rowsInBatch])
 	s.info.LargestBatch = max(s.info.LargestBatch, s.out.n-start)

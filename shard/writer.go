@@ -210,10 +210,7 @@ func (w *Writer) Put(ctx context.Context, s *format.Sample) error {
 	if err != nil {
 		return err
 	}
-	size := int64(0)
-	for _, h := range s.Hidden {
-		size += h.Rows.Bytes()
-	}
+	size := s.Bytes()
 	// A sample of half a batch and more is a batch of its own, which is written from
 	// where it lies.
 	alone := size >= w.opt.BatchBytes/2

@@ -30,9 +30,7 @@ func benchDataset(b *testing.B) (ds *shard.Dataset, bytes int64) {
 		if err := w.Put(b.Context(), s); err != nil {
 			b.Fatal(err)
 		}
-		for _, h := range s.Hidden {
-			bytes += h.Rows.Bytes()
-		}
+		bytes += s.Bytes()
 	}
 	if err := errors.Join(w.Commit(b.Context()), w.Close()); err != nil {
 		b.Fatal(err)

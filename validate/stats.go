@@ -163,11 +163,8 @@ func (s *StatScan) tokens(sample *format.Sample) int {
 // group counts a sample for its source.
 func (s *StatScan) group(f *sampleFacts, supervised int) {
 	n := len(f.Sample.Tokens)
-	one := &statGroup{Samples: 1, Tokens: int64(n), Shortest: n, Longest: n}
+	one := &statGroup{Samples: 1, Tokens: int64(n), Bytes: f.Sample.Bytes(), Shortest: n, Longest: n}
 	one.Lengths.add(n)
-	for _, h := range f.Sample.Hidden {
-		one.Bytes += h.Rows.Bytes()
-	}
 	if supervised >= 0 {
 		one.Masked, one.MaskTokens, one.Supervised = 1, int64(n), int64(supervised)
 	}

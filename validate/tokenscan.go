@@ -77,9 +77,5 @@ func (r *Read) add(o Read) {
 
 // readOf is one sample.
 func readOf(s *format.Sample) Read {
-	r := Read{Samples: 1, Tokens: int64(len(s.Tokens))}
-	for _, h := range s.Hidden {
-		r.Bytes += h.Rows.Bytes()
-	}
-	return r
+	return Read{Samples: 1, Tokens: int64(len(s.Tokens)), Bytes: s.Bytes()}
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -95,13 +96,8 @@ func (a *againstFlags) input() (in validate.Input, done func(), err error) {
 }
 
 func oneOf(flag, value string, known []string) error {
-	if value == "" {
+	if value == "" || slices.Contains(known, value) {
 		return nil
-	}
-	for _, k := range known {
-		if k == value {
-			return nil
-		}
 	}
 	return usagef("%s: %q is not known, want one of %s", flag, value, strings.Join(known, ", "))
 }
@@ -111,17 +107,14 @@ func (a *againstFlags) readTarget(in *validate.Input) (*checkpoint, error) {
 	if a.target == "" {
 		return nil, nil
 	}
+	var config []byte
 	var err error
-	if in.Target, err = readTarget(a.target); err != nil {
+	if in.Target, config, err = readTarget(a.target); err != nil {
 		return nil, err
 	}
 	c, err := openCheckpoint(a.target)
 	if c == nil || err != nil {
 		return nil, err
-	}
-	config, err := readConfig(a.target)
-	if err != nil {
-		return c, err
 	}
 	err = mapped.Guard(func() (err error) {
 		in.Weights, err = validate.NewWeights(config, c.tensor)

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -46,8 +45,8 @@ func (f *factFlags) add(cmd *cobra.Command) {
 func (f *factFlags) facts() (producer.Facts, error) {
 	var out producer.Facts
 	var err error
-	if f.producer != "" && !slices.Contains(producer.Names(), f.producer) {
-		return out, usagef("--producer: %q is not known, want one of %s", f.producer, strings.Join(producer.Names(), ", "))
+	if err := oneOf("--producer", f.producer, producer.Names()); err != nil {
+		return out, err
 	}
 	out.Producer = f.producer
 	if out.Convention, err = format.ParseConvention(f.convention); err != nil {
@@ -75,7 +74,7 @@ func (f *factFlags) facts() (producer.Facts, error) {
 	}
 	out.TrimPadding = f.trimPadding
 	if f.target != "" {
-		if out.Target, err = readTarget(f.target); err != nil {
+		if out.Target, _, err = readTarget(f.target); err != nil {
 			return out, err
 		}
 	}
@@ -100,16 +99,15 @@ func readConfig(path string) ([]byte, error) {
 	return os.ReadFile(path)
 }
 
-func readTarget(path string) (format.Target, error) {
-	data, err := readConfig(path)
-	if err != nil {
-		return format.Target{}, fmt.Errorf("read --target: %w", err)
+// readTarget reads the target's config, and gives what was read too.
+func readTarget(path string) (t format.Target, config []byte, err error) {
+	if config, err = readConfig(path); err != nil {
+		return t, nil, fmt.Errorf("read --target: %w", err)
 	}
-	t, err := format.ParseTarget(data)
-	if err != nil {
-		return t, fmt.Errorf("read --target %s: %w", path, err)
+	if t, err = format.ParseTarget(config); err != nil {
+		return t, nil, fmt.Errorf("read --target %s: %w", path, err)
 	}
-	return t, nil
+	return t, config, nil
 }
 
 // readDraft takes the layers from a draft's config; --layers has to agree with it.

@@ -98,7 +98,8 @@ type ingestResult struct {
 	HeapBytes  uint64             `json:"heap_bytes"` // the most that the Go heap took from the system
 	Partial    bool               `json:"interrupted"`
 
-	why map[string]string // of each producer, the first input's reason
+	why      map[string]string // of each producer, the first input's reason
+	manifest *shard.Manifest   // after the commit; nil in a dry run
 }
 
 // listed bounds what is kept of warnings and rejections for printing.
@@ -168,7 +169,8 @@ func runIngest(cmd *cobra.Command, paths []string, o ingestOptions) error {
 			return fmt.Errorf("commit %s: %w", o.out, err) // a result that is not there is not told
 		}
 		if ds, err := shard.Open(o.out); err == nil {
-			res.Shards, res.Rows = len(ds.Manifest().Shards), ds.Manifest().Rows
+			res.manifest = ds.Manifest()
+			res.Shards, res.Rows = len(res.manifest.Shards), res.manifest.Rows
 		}
 	}
 	if stopped {

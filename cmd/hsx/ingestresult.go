@@ -69,10 +69,8 @@ func (r *ingestResult) print(w io.Writer, o ingestOptions) error {
 		fact(&b, "producer", "%s, %s", name, count(int64(r.Producers[name]), "input"))
 		fact(&b, "", "by %s", r.why[name])
 	}
-	if !o.dryRun {
-		if ds, err := shard.Open(o.out); err == nil {
-			describeDataset(&b, ds.Manifest())
-		}
+	if r.manifest != nil {
+		describeDataset(&b, r.manifest)
 	}
 	for _, f := range []struct {
 		n    int
