@@ -4,15 +4,13 @@ import (
 	"fmt"
 	"math"
 
-	"gonum.org/v1/plot"
-	"gonum.org/v1/plot/plotter"
-
+	"hsx/internal/chart"
 	"hsx/validate"
 )
 
 // charts are the plots of the statistics; those without data are left out.
-func charts(s *validate.Stats) []*chart {
-	out := []*chart{}
+func charts(s *validate.Stats) []*chart.Chart {
+	out := []*chart.Chart{}
 	if s.Total.Samples > 0 {
 		out = append(out, lengths(s.Total.Lengths))
 	}
@@ -29,31 +27,31 @@ func charts(s *validate.Stats) []*chart {
 }
 
 // lengths draws two bars for each doubling of the length.
-func lengths(l validate.LengthStats) *chart {
+func lengths(l validate.LengthStats) *chart.Chart {
 	counts := map[int]int64{}
 	for _, b := range l.Bins {
 		counts[halfOctave((b.From+b.To-1)/2)] += b.Count
 	}
-	c := &chart{
-		id: "lengths", title: "Sequence lengths",
-		desc: fmt.Sprintf("Samples by length: shortest %s, median %s, longest %s tokens.", count(l.Min), count(l.P50), count(l.Max)),
-		x:    axis{label: "tokens in a sample"},
-		y:    axis{label: "samples"},
+	c := &chart.Chart{
+		ID: "lengths", Title: "Sequence lengths",
+		Desc: fmt.Sprintf("Samples by length: shortest %s, median %s, longest %s tokens.", chart.Count(l.Min), chart.Count(l.P50), chart.Count(l.Max)),
+		X:    chart.Axis{Label: "tokens in a sample"},
+		Y:    chart.Axis{Label: "samples"},
 	}
 	low, high := halfOctave(l.Min), halfOctave(l.Max)
 	for k := low; k <= high; k++ {
 		if counts[k] > 0 {
-			c.bars = append(c.bars, bar{from: float64(k) / 2, to: float64(k+1) / 2, height: float64(counts[k])})
+			c.Bars = append(c.Bars, chart.Bar{From: float64(k) / 2, To: float64(k+1) / 2, Height: float64(counts[k])})
 		}
 	}
 	if low < 0 {
-		c.x.ticks = []plot.Tick{{Value: -0.75, Label: "0"}}
+		c.X.Ticks = []chart.Tick{{Value: -0.75, Label: "0"}}
 	}
 	step := max(1, (high-low)/20)
 	for e := max(0, low/2); e <= high/2+1; e += step {
-		c.x.ticks = append(c.x.ticks, plot.Tick{Value: float64(e), Label: count(1 << min(e, 62))})
+		c.X.Ticks = append(c.X.Ticks, chart.Tick{Value: float64(e), Label: chart.Count(1 << min(e, 62))})
 	}
-	c.y.ticks = countTicks(c.bars)
+	c.Y.Ticks = countTicks(c.Bars)
 	return c
 }
 
@@ -66,78 +64,61 @@ func halfOctave(n int) int {
 }
 
 // countTicks marks a few round heights.
-func countTicks(bars []bar) []plot.Tick {
+func countTicks(bars []chart.Bar) []chart.Tick {
 	top := 1
 	for _, b := range bars {
-		top = max(top, int(b.height))
+		top = max(top, int(b.Height))
 	}
-	return roundTicks(0, top)
+	return chart.RoundTicks(0, top)
 }
 
-// roundTicks marks multiples of 1, 2 or 5 times a power of ten, about five of them.
-func roundTicks(low, high int) []plot.Tick {
-	step := 1
-	for i := 0; (high-low)/step > 5; i++ {
-		if i%3 == 1 {
-			step = step / 2 * 5
-		} else {
-			step *= 2
-		}
+func coverage(v validate.VocabStats) *chart.Chart {
+	c := &chart.Chart{
+		ID: "coverage", Title: "Tokens covered by the most frequent ids",
+		Desc: "Share of all tokens, and of supervised tokens, that a vocabulary of the most frequent ids would cover.",
+		X:    chart.Axis{Label: "most frequent ids"},
+		Y:    chart.Axis{Label: "share of tokens", Min: 0, Max: 1},
 	}
-	ticks := []plot.Tick{}
-	for v := low / step * step; v <= high && len(ticks) < 8; v += step {
-		ticks = append(ticks, plot.Tick{Value: float64(v), Label: count(v)})
-	}
-	return ticks
-}
-
-func coverage(v validate.VocabStats) *chart {
-	c := &chart{
-		id: "coverage", title: "Tokens covered by the most frequent ids",
-		desc: "Share of all tokens, and of supervised tokens, that a vocabulary of the most frequent ids would cover.",
-		x:    axis{label: "most frequent ids"},
-		y:    axis{label: "share of tokens", min: 0, max: 1},
-	}
-	all, supervised := line{name: "all tokens"}, line{name: "supervised tokens"}
+	all, supervised := chart.Line{Name: "all tokens"}, chart.Line{Name: "supervised tokens"}
 	for _, p := range v.Curve {
 		x := math.Log10(float64(p.IDs))
-		all.points = append(all.points, plotter.XY{X: x, Y: p.All})
-		supervised.points = append(supervised.points, plotter.XY{X: x, Y: p.Supervised})
+		all.Points = append(all.Points, chart.Point{X: x, Y: p.All})
+		supervised.Points = append(supervised.Points, chart.Point{X: x, Y: p.Supervised})
 	}
-	c.lines = []line{all}
+	c.Lines = []chart.Line{all}
 	if v.Supervised > 0 {
-		c.lines = append(c.lines, supervised)
+		c.Lines = append(c.Lines, supervised)
 	}
-	c.x.ticks = decadeTicks(0, all.points[len(all.points)-1].X)
+	c.X.Ticks = decadeTicks(0, all.Points[len(all.Points)-1].X)
 	for i := range 6 {
-		c.y.ticks = append(c.y.ticks, plot.Tick{Value: float64(i) / 5, Label: fmt.Sprintf("%d %%", 20*i)})
+		c.Y.Ticks = append(c.Y.Ticks, chart.Tick{Value: float64(i) / 5, Label: fmt.Sprintf("%d %%", 20*i)})
 	}
 	return c
 }
 
-func positions(states []validate.StateStats) *chart {
-	c := &chart{
-		id: "positions", title: "RMS of the states over position",
-		desc: "Mean RMS of the rows at each position, both axes logarithmic. Position 0 often carries massive activations.",
-		x:    axis{label: "position in the sample"},
-		y:    axis{label: "mean RMS"},
+func positions(states []validate.StateStats) *chart.Chart {
+	c := &chart.Chart{
+		ID: "positions", Title: "RMS of the states over position",
+		Desc: "Mean RMS of the rows at each position, both axes logarithmic. Position 0 often carries massive activations.",
+		X:    chart.Axis{Label: "position in the sample"},
+		Y:    chart.Axis{Label: "mean RMS"},
 	}
 	low, high, last := math.Inf(1), math.Inf(-1), 0
 	for _, st := range states {
-		l := line{name: st.Column}
+		l := chart.Line{Name: st.Column}
 		for _, p := range st.Positions {
 			if p.RMS > 0 && p.From >= 0 {
 				y := math.Log10(p.RMS)
 				low, high, last = min(low, y), max(high, y), max(last, place(p.From))
-				l.points = append(l.points, plotter.XY{X: float64(place(p.From)), Y: y})
+				l.Points = append(l.Points, chart.Point{X: float64(place(p.From)), Y: y})
 			}
 		}
-		c.lines = append(c.lines, l)
+		c.Lines = append(c.Lines, l)
 	}
 	for x := 0; x <= last; x += max(1, last/12) {
-		c.x.ticks = append(c.x.ticks, plot.Tick{Value: float64(x), Label: count(1 << x >> 1)})
+		c.X.Ticks = append(c.X.Ticks, chart.Tick{Value: float64(x), Label: chart.Count(1 << x >> 1)})
 	}
-	c.y.ticks = decadeTicks(low, high)
+	c.Y.Ticks = decadeTicks(low, high)
 	return c
 }
 
@@ -152,8 +133,8 @@ func place(from int) int {
 
 // decadeTicks marks 1, 2 and 5 of each decade in a range of logarithms, or the powers
 // of ten alone where that would be many.
-func decadeTicks(low, high float64) []plot.Tick {
-	ticks := []plot.Tick{}
+func decadeTicks(low, high float64) []chart.Tick {
+	ticks := []chart.Tick{}
 	if !(low <= high) || high-low > 100 {
 		return ticks
 	}
@@ -163,7 +144,7 @@ func decadeTicks(low, high float64) []plot.Tick {
 				continue
 			}
 			v := m * math.Pow(10, e)
-			ticks = append(ticks, plot.Tick{Value: math.Log10(v), Label: tickNumber(v)})
+			ticks = append(ticks, chart.Tick{Value: math.Log10(v), Label: tickNumber(v)})
 		}
 	}
 	return ticks
@@ -171,7 +152,7 @@ func decadeTicks(low, high float64) []plot.Tick {
 
 func tickNumber(v float64) string {
 	if v >= 1000 && v < 1e6 {
-		return count(int(math.Round(v)))
+		return chart.Count(int(math.Round(v)))
 	}
 	return fmt.Sprintf("%.3g", v)
 }
@@ -180,33 +161,33 @@ func tickNumber(v float64) string {
 // highest shard stand for the rest.
 const mostPlaces = 250
 
-func shards(s *validate.Stats) *chart {
-	c := &chart{
-		id: "shards", title: "RMS of the states over shards",
-		desc: "Mean RMS in each shard over that in all: a step is a part of the data that was captured otherwise.",
-		x:    axis{label: "shard"},
-		y:    axis{label: "RMS over mean", min: 0.9, max: 1.1},
+func shards(s *validate.Stats) *chart.Chart {
+	c := &chart.Chart{
+		ID: "shards", Title: "RMS of the states over shards",
+		Desc: "Mean RMS in each shard over that in all: a step is a part of the data that was captured otherwise.",
+		X:    chart.Axis{Label: "shard"},
+		Y:    chart.Axis{Label: "RMS over mean", Min: 0.9, Max: 1.1},
 	}
 	for i, st := range s.States {
-		l := line{name: st.Column}
+		l := chart.Line{Name: st.Column}
 		for _, sh := range s.Shards {
 			if i < len(sh.RMS) && sh.RMS[i] > 0 && st.RMS > 0 {
-				l.points = append(l.points, plotter.XY{X: float64(sh.Shard), Y: sh.RMS[i] / st.RMS})
+				l.Points = append(l.Points, chart.Point{X: float64(sh.Shard), Y: sh.RMS[i] / st.RMS})
 			}
 		}
-		l.points = thin(l.points)
-		c.lines = append(c.lines, l)
+		l.Points = thin(l.Points)
+		c.Lines = append(c.Lines, l)
 	}
-	c.x.ticks = roundTicks(s.Shards[0].Shard, s.Shards[len(s.Shards)-1].Shard)
+	c.X.Ticks = chart.RoundTicks(s.Shards[0].Shard, s.Shards[len(s.Shards)-1].Shard)
 	return c
 }
 
 // thin keeps the extremes of each of a number of equal stretches.
-func thin(points plotter.XYs) plotter.XYs {
+func thin(points []chart.Point) []chart.Point {
 	if len(points) <= 2*mostPlaces {
 		return points
 	}
-	var out plotter.XYs
+	var out []chart.Point
 	for k := range mostPlaces {
 		part := points[k*len(points)/mostPlaces : (k+1)*len(points)/mostPlaces]
 		low, high := 0, 0

@@ -6,29 +6,23 @@ package report
 
 import (
 	_ "embed"
-	"fmt"
 	"html/template"
 	"io"
 	"math"
 	"strconv"
-	"strings"
 
+	"hsx/internal/chart"
 	"hsx/validate"
 )
 
-// Embedded text has to be in package variables; nothing writes to them.
-var (
-	//go:embed report.tmpl
-	pageText string
-	//go:embed report.css
-	styleText string
-)
+// Embedded text has to be in a package variable; nothing writes to it.
+//
+//go:embed report.tmpl
+var pageText string
 
-// Bounds of what is shown, so that the file stays small whatever the data holds.
-const (
-	mostFindings = 10  // of a rule
-	mostText     = 600 // runes of a text from the data
-)
+// mostFindings is the number of findings of a rule that are shown, so that the file stays
+// small whatever the data holds.
+const mostFindings = 10
 
 // page is what the template draws.
 type page struct {
@@ -37,7 +31,7 @@ type page struct {
 	Worst    string // severity of the findings, "" when there are none
 	Verdict  string // in a sentence
 	Findings []ruleFindings
-	Charts   map[string]figure
+	Charts   map[string]chart.Figure
 	Outliers int // channels, of all states
 }
 
@@ -52,13 +46,13 @@ type ruleFindings struct {
 
 // Write writes the report of an audit. Its error is that of w, or of a plot.
 func Write(w io.Writer, a *validate.Audit) error {
-	t, err := template.New("report").Funcs(template.FuncMap{
-		"count": count, "bytes": bytesText, "percent": percent, "width": width, "number": number, "clip": clip, "table": newTokenTable,
-	}).Parse(pageText)
+	t, err := chart.Parse(pageText, template.FuncMap{
+		"bytes": bytesText, "percent": percent, "width": width, "number": number, "table": newTokenTable,
+	})
 	if err != nil {
-		return fmt.Errorf("parse report template: %w", err)
+		return err
 	}
-	p := page{Audit: a, Style: template.CSS(styleText), Charts: map[string]figure{}}
+	p := page{Audit: a, Style: chart.Style(), Charts: map[string]chart.Figure{}}
 	proves := map[string]string{}
 	for _, r := range validate.Rules() {
 		proves[r.Name] = r.Doc
@@ -74,11 +68,9 @@ func Write(w io.Writer, a *validate.Audit) error {
 			p.Outliers += len(st.Channels.Outliers)
 		}
 		for _, c := range charts(a.Stats) {
-			fig, err := c.draw()
-			if err != nil {
-				return fmt.Errorf("draw plot %q: %w", c.title, err)
+			if p.Charts[c.ID], err = c.Draw(); err != nil {
+				return err
 			}
-			p.Charts[c.id] = fig
 		}
 	}
 	return t.Execute(w, p)
@@ -110,7 +102,7 @@ func rules(n int) string {
 	if n == 1 {
 		return "1 rule"
 	}
-	return count(n) + " rules"
+	return chart.Count(n) + " rules"
 }
 
 func newRuleFindings(g validate.Group, proves string) ruleFindings {
@@ -128,15 +120,6 @@ func newRuleFindings(g validate.Group, proves string) ruleFindings {
 	return r
 }
 
-// count writes an integer of any type with a comma for each thousand.
-func count(n any) string {
-	s := fmt.Sprint(n)
-	for i := len(s) - 3; i > 0 && s[i-1] != '-'; i -= 3 {
-		s = s[:i] + "," + s[i:]
-	}
-	return s
-}
-
 func bytesText(n int64) string {
 	v, unit := float64(n), "B"
 	for _, u := range []string{"KiB", "MiB", "GiB", "TiB"} {
@@ -152,7 +135,7 @@ func bytesText(n int64) string {
 func number(v float64) string {
 	switch a := math.Abs(v); {
 	case a >= 100 && a < 1e6:
-		return count(int(math.Round(v)))
+		return chart.Count(int(math.Round(v)))
 	case a == 0 || a >= 0.001 && a < 100:
 		return strconv.FormatFloat(v, 'f', max(0, 2-exponent(a)), 64)
 	}
@@ -194,22 +177,6 @@ func percent(share any) string {
 		return "> 99.9 %"
 	}
 	return strconv.FormatFloat(100*v, 'f', 1, 64) + " %"
-}
-
-// clip bounds a text from the data.
-func clip(s string) string {
-	s = strings.ToValidUTF8(s, "�")
-	if len(s) <= mostText {
-		return s
-	}
-	n := 0
-	for i := range s {
-		if n == mostText {
-			return s[:i] + "…"
-		}
-		n++
-	}
-	return s
 }
 
 // width is a share in percent for a bar.
