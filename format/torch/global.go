@@ -68,29 +68,39 @@ func lookup(module, name string) (global, bool) {
 
 // storageType is the element type of a typed storage class.
 func storageType(class string) format.DType {
-	switch class {
-	case "DoubleStorage":
-		return format.Float64
-	case "FloatStorage":
-		return format.Float32
-	case "HalfStorage":
-		return format.Float16
-	case "BFloat16Storage":
-		return format.BFloat16
-	case "LongStorage":
-		return format.Int64
-	case "IntStorage":
-		return format.Int32
-	case "ShortStorage":
-		return format.Int16
-	case "CharStorage":
-		return format.Int8
-	case "ByteStorage":
-		return format.Uint8
-	case "BoolStorage":
-		return format.Bool
+	for d := format.Bool; d <= format.Float64; d++ {
+		if class != "" && class == storageName(d) {
+			return d
+		}
 	}
 	return format.InvalidDType
+}
+
+// storageName is the storage class of an element type, "" where torch has none.
+func storageName(d format.DType) string {
+	switch d {
+	case format.Float64:
+		return "DoubleStorage"
+	case format.Float32:
+		return "FloatStorage"
+	case format.Float16:
+		return "HalfStorage"
+	case format.BFloat16:
+		return "BFloat16Storage"
+	case format.Int64:
+		return "LongStorage"
+	case format.Int32:
+		return "IntStorage"
+	case format.Int16:
+		return "ShortStorage"
+	case format.Int8:
+		return "CharStorage"
+	case format.Uint8:
+		return "ByteStorage"
+	case format.Bool:
+		return "BoolStorage"
+	}
+	return ""
 }
 
 func (m *machine) global(module, name string) {

@@ -1,10 +1,11 @@
-// Package torch reads the values of a torch.save zip archive with a closed pickle
+// Package torch reads and writes torch.save zip archives. It reads with a closed pickle
 // machine: it knows the few names that a saved tensor needs, and never imports,
 // calls or runs anything else. Tensors alias the input, which may be a mapped file.
+// It writes the bytes that torch.save writes.
 //
 // It does not read TorchScript archives, torch's old non-zip format, quantised,
 // complex or 8-bit float tensors, NumPy objects or pickle protocols other than 2,
-// it does not write, and it does not know what the names in a record mean.
+// and it does not know what the names in a record mean.
 //
 // It is stricter than torch.load: wrong checksums, duplicate members, bytes before
 // or after the archive, and values that contain themselves are refused.

@@ -39,6 +39,17 @@ torch.save([{
     "parameter": torch.nn.Parameter(arange(2)), "storage": arange(3).storage(), "untyped": arange(2, dtype=torch.uint8).untyped_storage(),
 }], "torch_values.pt")
 
+# What Encode can write. No string comes twice as one object: CPython would write a reference.
+torch.save({
+    "none": None, "yes": True, "no": False, "text": "héllo", "nothing": "", "half": 0.5,
+    "ints": [0, 255, 256, 65535, 65536, -1, 2**31 - 1, 2**31, -(2**31), -(2**31) - 1, 2**40, 2**63 - 1, -128 << 32, -(2**63)],
+    "states": arange(1, 2, 3, 2, dtype=torch.bfloat16), "scalar": torch.tensor(7), "row": arange(1, 3),
+    "empty": torch.empty(0), "hollow": torch.empty(2, 0, 3, dtype=torch.int32),
+    "one": [1], "empties": [[], {}], "dict": {"only": {"first": 1, "second": arange(2).to(torch.uint16)}},
+    "many": list(range(2001)), "strings": [f"string {i}" for i in range(200)],
+    "late": arange(2, dtype=torch.float64), "later": arange(3, dtype=torch.float64), "latest": arange(2).to(torch.uint16),
+}, "torch_plain.pt")
+
 layer = torch.nn.Linear(2, 1)
 torch.nn.init.ones_(layer.weight), torch.nn.init.zeros_(layer.bias)
 torch.save(layer.state_dict(), "torch_state_dict.pt")
