@@ -22,6 +22,7 @@ type content struct {
 	name      string // for people
 	container producer.Container
 	value     format.Value
+	metadata  map[string]string // of a safetensors file
 	answers   []sglang.Response // of an SGLang server, instead of a value
 	notes     []string
 	side      string
@@ -119,7 +120,7 @@ func decodeSafetensors(data []byte) (*content, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &content{name: "safetensors file", container: producer.Safetensors, value: f.Record, notes: f.Notes}, nil
+	return &content{name: "safetensors file", container: producer.Safetensors, value: f.Record, metadata: f.Metadata, notes: f.Notes}, nil
 }
 
 func isJSON(head []byte) bool {

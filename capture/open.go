@@ -127,7 +127,7 @@ func (p *Plan) loadFile(l *loaded, u unit) error {
 		l.side, l.ignored = c.side, c.ignored
 		return nil
 	}
-	dumps := []producer.Dump{{Container: c.container, Value: c.value}}
+	dumps := []producer.Dump{{Container: c.container, Value: c.value, Metadata: c.metadata}}
 	l.value = c.value
 	switch {
 	case c.answers != nil:

@@ -35,7 +35,7 @@ func (m *Match) record(value format.Value) iter.Seq2[*format.Sample, error] {
 			yield(nil, unsupported("", "dump is %s, want named tensors", kindOf(value)))
 			return
 		}
-		all, err := m.layout.take(&view{rec: rec, row: m.dump.Row, facts: &m.facts})
+		all, err := m.layout.take(&view{rec: rec, meta: m.dump.Metadata, row: m.dump.Row, facts: &m.facts})
 		if err != nil {
 			yield(nil, err)
 			return

@@ -55,6 +55,7 @@ const (
 // view is a record and what can be known when it is looked at.
 type view struct {
 	rec   *format.Record
+	meta  map[string]string
 	row   *Row
 	facts *Facts
 }
@@ -68,6 +69,7 @@ type parts struct {
 	layers                     format.Layers
 	idKey                      string
 	id, prenorm                format.Value
+	norm                       format.Norm // of the final, when the file says it beside its tensors
 	maybeSlotted, batchedParts bool
 	err                        error // why these parts make no sample
 }
@@ -77,7 +79,7 @@ const prenormKey = "hidden_states_prenorm"
 
 func specs() []layout {
 	var all []layout
-	for _, family := range [][]layout{specforge(), speculators(), vllm(), sglang(), modelopt(), angelslim(), torchspec(), automodel(), eagle(), arrays()} {
+	for _, family := range [][]layout{specforge(), speculators(), vllm(), sglang(), modelopt(), angelslim(), torchspec(), automodel(), eagle(), emitted(), arrays()} {
 		all = append(all, family...)
 	}
 	return all

@@ -211,7 +211,7 @@ func TestDescribe(t *testing.T) {
 	t.Parallel()
 	want := []string{
 		"specforge-eagle3", "specforge-dflash", "specforge-dspark", "speculators", "speculators-v1", "speculators-v0", "vllm", "sglang",
-		"modelopt-hf", "modelopt-vllm", "modelopt-trtllm", "angelslim-eagle3", "angelslim-dflash", "torchspec", "automodel", "eagle", "arrays",
+		"modelopt-hf", "modelopt-vllm", "modelopt-trtllm", "angelslim-eagle3", "angelslim-dflash", "torchspec", "automodel", "eagle", "hsx", "arrays",
 	}
 	if d := cmp.Diff(want, producer.Names()); d != "" {
 		t.Errorf("Names() (-want +got):\n%s", d)

@@ -21,8 +21,9 @@ const (
 // Dump is one decoded container and what lies beside it.
 type Dump struct {
 	Container Container
-	Value     format.Value // *format.Record, or []format.Value of records
-	Row       *Row         // this file's row of the dataset beside it; nil when there is none
+	Value     format.Value      // *format.Record, or []format.Value of records
+	Metadata  map[string]string // of a safetensors file
+	Row       *Row              // this file's row of the dataset beside it; nil when there is none
 	Siblings  Siblings
 }
 

@@ -41,7 +41,7 @@ func Recognise(d Dump, f Facts) (*Match, error) {
 	if rec == nil {
 		return nil, &UnknownError{Producer: f.Producer, Reason: "it is " + kindOf(d.Value) + ", want named tensors"}
 	}
-	v := &view{rec: rec, row: d.Row, facts: &f}
+	v := &view{rec: rec, meta: d.Metadata, row: d.Row, facts: &f}
 	find := recognise
 	if f.Producer != "" || len(f.Map) > 0 {
 		find = forced

@@ -232,6 +232,12 @@ func (m *Match) lastSlot(st *states) error {
 // norm is the norm state of the final: what the user says, else what the record
 // says of itself, else the producer's habit.
 func (m *Match) norm(p *parts) (format.Norm, error) {
+	if p.norm != format.NormUnknown {
+		if m.facts.Final.there() && m.Norm != p.norm {
+			return 0, unsupported(factNorm, "is %s in the metadata, but --final %s says the contrary", p.norm, m.facts.Final)
+		}
+		return p.norm, nil
+	}
 	switch pre := p.prenorm.(type) {
 	case nil:
 		return m.Norm, nil
