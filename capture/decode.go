@@ -53,6 +53,9 @@ func decode(data []byte, path string) (*content, error) {
 
 func decodePlain(data []byte, path string) (*content, error) {
 	head := data[:min(len(data), 64)]
+	// A safetensors file begins with the length of its header, which may have the bytes
+	// of any short magic number.
+	headed := len(head) > 8 && head[8] == '{'
 	switch {
 	case len(data) == 0:
 		return nil, &format.DecodeError{Format: "file", Offset: 0, Kind: format.ErrCorrupt, Err: errors.New("file is empty (0 bytes)")}
@@ -60,7 +63,7 @@ func decodePlain(data []byte, path string) (*content, error) {
 		return decodeArrayArchive(data)
 	case torch.IsArchive(head):
 		return decodeTorch(data)
-	case len(head) > 1 && head[0] == 0x80 && head[1] >= 2 && head[1] <= 5:
+	case !headed && len(head) > 1 && head[0] == 0x80 && head[1] >= 2 && head[1] <= 5:
 		return nil, torch.CheckBarePickle(data)
 	case npy.IsFile(head):
 		t, err := npy.Decode(data)
@@ -70,7 +73,7 @@ func decodePlain(data []byte, path string) (*content, error) {
 		t.Name = strings.TrimSuffix(filepath.Base(path), arraySuffix)
 		rec := &format.Record{Fields: []format.Field{{Key: t.Name, Value: t}}}
 		return &content{name: "npy array", container: producer.Arrays, value: rec}, nil
-	case hfdata.IsStream(head) && (len(head) <= 8 || head[8] != '{'): // a safetensors header can claim ff ff ff ff … bytes
+	case !headed && hfdata.IsStream(head):
 		s, err := hfdata.Open(data)
 		if err != nil {
 			return nil, err

@@ -14,6 +14,7 @@ import (
 
 	"hsx/capture"
 	"hsx/format"
+	"hsx/format/safetensors"
 	"hsx/internal/hsxtest"
 	"hsx/internal/mapped"
 )
@@ -273,5 +274,23 @@ func TestCompressedFileShrinks(t *testing.T) {
 				t.Errorf("Decode: got error %v, want %v", err, mapped.ErrFault)
 			}
 		})
+	}
+}
+
+// TestDecodeHeaderLengths has safetensors files of every header length up to some
+// kilobytes: the length is the first thing in the file, and looks like other formats'
+// magic numbers.
+func TestDecodeHeaderLengths(t *testing.T) {
+	t.Parallel()
+	for n := 0; n < 4096; n += 8 {
+		var b bytes.Buffer
+		meta := map[string]string{"x": strings.Repeat("a", n)}
+		if err := safetensors.Encode(&b, []*format.Tensor{tensor("token_ids", format.Int64, 1)}, meta); err != nil {
+			t.Fatal(err)
+		}
+		c, err := capture.Decode(b.Bytes(), "x.safetensors")
+		if err != nil || c.Name != "safetensors file" {
+			t.Fatalf("header of % x: got %v, error %v, want a safetensors file", b.Bytes()[:8], c, err)
+		}
 	}
 }
