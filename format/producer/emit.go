@@ -63,8 +63,8 @@ func Emit(to string, s *format.Sample, opt EmitOptions) (*format.Record, error) 
 	if err != nil {
 		return nil, err
 	}
-	if err := t.checkMask(s.LossMask); err != nil {
-		return nil, err
+	if why := t.Lacks(s.LossMask); why != "" {
+		return nil, fieldError(keyMask, format.ErrRefused, why)
 	}
 	e := emitter{s: s, opt: &opt, buf: opt.Buffer, rec: &format.Record{}}
 	if e.buf == nil {
@@ -83,21 +83,23 @@ func Emit(to string, s *format.Sample, opt EmitOptions) (*format.Record, error) 
 	return e.rec, nil
 }
 
-// checkMask reports what the reader misses in the loss mask of one sample.
-func (t *TargetDescription) checkMask(mask []byte) error {
-	const key = "loss_mask"
+// keyMask is the key of a loss mask, in every layout that has one.
+const keyMask = "loss_mask"
+
+// Lacks says what the reader misses in the loss mask of one sample, "" when it takes it.
+func (t *TargetDescription) Lacks(mask []byte) string {
 	if mask == nil && t.NeedMask {
-		return fieldError(key, format.ErrRefused, "is missing, and "+t.Name+" needs it")
+		return "is missing, and " + t.Name + " needs it"
 	}
 	if !t.NeedPair {
-		return nil
+		return ""
 	}
 	for i := 1; i < len(mask); i++ {
 		if mask[i-1] != 0 && mask[i] != 0 {
-			return nil
+			return ""
 		}
 	}
-	return fieldError(key, format.ErrRefused, "marks no two tokens in a row, without which "+t.Name+" stops at a sample")
+	return "marks no two tokens in a row, without which " + t.Name + " stops at a sample"
 }
 
 // emitter makes one record.

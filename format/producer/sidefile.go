@@ -87,6 +87,10 @@ func SideJSON(data []byte) (what string, ok bool) {
 		return "Hugging Face dataset state", true
 	case has("features") && (has("citation") || has("description") || has("license")):
 		return "Hugging Face dataset description", true
+	case has("format", "dataset") && string(doc["format"]) == `"hsx-export"`:
+		return "description of an hsx export", true
+	case has("splits") && len(doc) == 1:
+		return "Hugging Face dataset of several splits", true
 	case has("schema_version", "refs"):
 		return "SpecForge reference manifest", true
 	case has("sampling_params") && (has("input_ids") || has("text")):

@@ -36,19 +36,20 @@ func TestImports(t *testing.T) {
 		"shard":               "format internal/arrowmsg internal/atomicfile internal/mapped",
 		"validate":            "format shard",
 		"validate/report":     "validate internal/chart",
+		"export":              codecs + "shard internal/atomicfile",
 		"bench/stats":         "",
 		"bench/prompts":       "",
 		"bench/server":        "",
 		"bench":               "bench/stats bench/prompts bench/server",
 		"bench/report":        "bench bench/stats bench/server internal/chart",
-		"cmd/hsx": codecs + "capture capture/flight shard validate validate/report bench bench/stats bench/prompts bench/server bench/report " +
+		"cmd/hsx": codecs + "capture capture/flight shard validate validate/report export bench bench/stats bench/prompts bench/server bench/report " +
 			"internal/atomicfile internal/mapped internal/simserver",
 	}
 	owners := map[string]string{ // dependency that must not spread → the packages that may import it
-		"github.com/apache/arrow":        "shard capture/flight",
+		"github.com/apache/arrow":        "shard export capture/flight",
 		"google.golang.org/grpc":         "capture/flight",
 		"github.com/sbinet/npyio":        "format/npy",
-		"github.com/zeebo/xxh3":          "shard validate",
+		"github.com/zeebo/xxh3":          "shard validate export",
 		"gonum.org/v1/plot":              "internal/chart",
 		"gonum.org/v1/gonum":             "bench bench/stats",
 		"github.com/spf13/cobra":         "cmd/hsx",
