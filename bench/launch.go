@@ -121,11 +121,14 @@ func (r *runner) free(ctx context.Context, arm Arm, link *Link) error {
 
 // ready waits until a started server answers, and returns what it is.
 func (r *runner) ready(ctx context.Context, arm Arm, link *Link, p *process) (*server.Info, error) {
-	began := time.Now()
-	end := began.Add(r.options.ReadyTimeout)
+	end := time.Now().Add(r.options.ReadyTimeout)
+	var last error // the deadline itself says nothing of the server
 	for {
 		limited, cancel := context.WithDeadline(ctx, end)
 		info, err := link.Probe(limited, r.plan.Params)
+		if limited.Err() == nil || last == nil {
+			last = err
+		}
 		cancel()
 		switch {
 		case ctx.Err() != nil:
@@ -134,10 +137,11 @@ func (r *runner) ready(ctx context.Context, arm Arm, link *Link, p *process) (*s
 			return nil, &serverError{fmt.Errorf("start %s: %w", arm.Name, p.state())}
 		case err == nil:
 			return info, nil
-		case !time.Now().Before(end):
-			return nil, &serverError{fmt.Errorf("start %s: not ready after %s: %w. %s", arm.Name, r.options.ReadyTimeout, err, p.lastWords())}
 		}
-		r.waiting(arm, err)
+		if !time.Now().Before(end) {
+			return nil, &serverError{fmt.Errorf("start %s: not ready after %s: %w. %s", arm.Name, r.options.ReadyTimeout, last, p.lastWords())}
+		}
+		r.waiting(arm, last)
 		select {
 		case <-time.After(250 * time.Millisecond):
 		case <-p.done:

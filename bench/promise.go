@@ -201,9 +201,13 @@ func outcomeOf(readings []float64, a AcceptReport) string {
 
 // part finds the first position at which the promise and the measurement part.
 func (r *PromiseReport) part(p *Promise, a AcceptReport) {
+	promised, measured := p.Positions, a.Conditional
+	if r.Steps == 1 && r.Promised > 1 && a.Pooled.N > 0 { // one position: what is above plain decoding is its own
+		promised, measured = []float64{r.Promised - 1}, []float64{a.Pooled.Value - 1}
+	}
 	reached := a.Steps // steps that came as far as the position
-	for i := range min(len(p.Positions), len(a.Conditional), cmp.Or(r.Steps, len(a.Conditional))) {
-		g := PositionGap{Position: i + 1, Promised: p.Positions[i], Measured: a.Conditional[i]}
+	for i := range min(len(promised), len(measured), cmp.Or(r.Steps, len(measured))) {
+		g := PositionGap{Position: i + 1, Promised: promised[i], Measured: measured[i]}
 		r.Positions = append(r.Positions, g)
 		var se float64
 		if reached > 0 {

@@ -86,7 +86,7 @@ func TestPromise(t *testing.T) {
 		"one step served, and too few accepted": {
 			promise: number(2.95), sp: chain(1), accept: ofLength(1, 1.3),
 			steps: 1, includes: true, tau: 1.66, other: 1.75, cut: true, estimated: true, outcome: "broken",
-			meaning: "not known by position",
+			meaning: "the first position is where inputs show",
 		},
 		"three steps, broken however it is read": {
 			promise: number(2.95), sp: chain(3), accept: ofLength(3, 1.6),

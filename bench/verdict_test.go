@@ -206,7 +206,7 @@ func TestWarnings(t *testing.T) {
 			s.request = every(14, func(r *bench.Request) { r.FinishReason = "length" })
 		}, nil, "their speed is that of their beginning; the server's context has no room for more"},
 		"no end of sequence": {nil, func(l *bench.Log) { l.Plan.Params.IgnoreEOS = true }, "answers go on after their end (ignore_eos)"},
-		"few prompts":        {nil, func(l *bench.Log) { l.Plan.NumPrompts = 8 }, "8 prompts say little of others: intervals over prompts need 20"},
+		"few prompts":        {nil, func(l *bench.Log) { l.Plan.NumPrompts = 8 }, "few prompts (8) say little of others: intervals over prompts need 20"},
 		"in sequence": {func(s, b *simulated) { s.arm.Launch = "serve" }, nil,
 			"the arms were measured one after the other, not in turns: a drift of the machine is in the ratio"},
 		"other models": {func(s, b *simulated) { b.info.Model = "n" }, nil, `the arms serve different models: "m" and "n"`},

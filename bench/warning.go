@@ -32,7 +32,7 @@ func (a *analysis) warn(s *side, r *Report) []string {
 		w.add("answers go on after their end (ignore_eos): what follows is no text that users get, and often loops")
 	}
 	if n := p.NumPrompts; n > 0 && n < 20 {
-		w.add("%s say little of others: intervals over prompts need 20", counted(n, "prompt"))
+		w.add("few prompts (%d) say little of others: intervals over prompts need 20", n)
 	}
 	if r.Sweep != nil && a.base != nil {
 		w.add("the best of several arms looks better than it is: measure it once more against the baseline")

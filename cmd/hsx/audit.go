@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -131,11 +130,7 @@ func readPartials(paths []string) ([]*validate.Partial, error) {
 
 func (o *auditOptions) print(cmd *cobra.Command, a *validate.Audit) error {
 	if o.html != "" {
-		var page bytes.Buffer
-		if err := report.Write(&page, a); err != nil {
-			return fmt.Errorf("draw the report: %w", err)
-		}
-		if err := os.WriteFile(o.html, page.Bytes(), 0o644); err != nil {
+		if err := writePage(o.html, func(w io.Writer) error { return report.Write(w, a) }); err != nil {
 			return err
 		}
 	}

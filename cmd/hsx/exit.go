@@ -19,12 +19,20 @@ const (
 	exitFailed      = 1   // could not do the work
 	exitUsage       = 2   // the command line is wrong
 	exitBadData     = 3   // the work was done, and the data is not good
+	exitUncertain   = 4   // bench --gate: the verdict is inconclusive
+	exitVoid        = 5   // bench --gate: there is no verdict
 	exitInterrupted = 130 // by a signal
 )
 
 // errBadData means that the work was done and its result, which is printed already,
 // is that the data is not good.
 var errBadData = errors.New("data is not good")
+
+// errUncertain and errVoid are verdicts that a gate asked for, printed already.
+var (
+	errUncertain = errors.New("verdict is inconclusive")
+	errVoid      = errors.New("there is no verdict")
+)
 
 // usageError is a command line that asks for something that does not exist.
 type usageError struct{ err error }
@@ -35,6 +43,16 @@ func (e *usageError) Unwrap() error { return e.err }
 
 func usagef(format string, args ...any) error { return &usageError{fmt.Errorf(format, args...)} }
 
+// hintError is an error that its command can give a hint for.
+type hintError struct {
+	err  error
+	hint string
+}
+
+func (e *hintError) Error() string { return e.err.Error() }
+
+func (e *hintError) Unwrap() error { return e.err }
+
 // status prints an error for people, with a hint where there is one, and returns the
 // exit code.
 func status(w io.Writer, err error) int {
@@ -44,23 +62,31 @@ func status(w io.Writer, err error) int {
 		return exitDone
 	case errors.Is(err, errBadData):
 		return exitBadData
+	case errors.Is(err, errUncertain):
+		return exitUncertain
+	case errors.Is(err, errVoid):
+		return exitVoid
 	case errors.As(err, &usage):
 		_, _ = fmt.Fprintf(w, "hsx: %v\nhint: see 'hsx --help' or 'hsx COMMAND --help'\n", err) // nowhere to report it
 		return exitUsage
-	case errors.Is(err, context.Canceled):
-		_, _ = fmt.Fprintln(w, "hsx: interrupted")
-		return exitInterrupted
 	}
-	_, _ = fmt.Fprintf(w, "hsx: %v\n", err)
+	text, code := err.Error(), exitFailed
+	if errors.Is(err, context.Canceled) {
+		text, code = "interrupted", exitInterrupted
+	}
+	_, _ = fmt.Fprintf(w, "hsx: %s\n", text)
 	if h := hint(err); h != "" {
 		_, _ = fmt.Fprintf(w, "hint: %s\n", h)
 	}
-	return exitFailed
+	return code
 }
 
 // hint is what a user can do about an error.
 func hint(err error) string {
+	var own *hintError
 	switch {
+	case errors.As(err, &own):
+		return own.hint
 	case errors.Is(err, shard.ErrNotDataset):
 		return "make one with 'hsx ingest --out DIR PATH...'"
 	case errors.Is(err, shard.ErrLocked):

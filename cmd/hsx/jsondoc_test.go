@@ -5,17 +5,22 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"hsx/bench"
+	"hsx/bench/server"
+	"hsx/bench/stats"
 )
 
-// documented are the fields that docs/json.md lists for each document: those in the
-// tables under its heading, up to the next heading of any depth.
-func documented(t *testing.T) map[string][]string {
+// documented are the fields that docs/json.md lists under each heading of a depth, "##"
+// or "###": those in the tables up to the next heading of any depth.
+func documented(t *testing.T, depth string) map[string][]string {
 	t.Helper()
 	data, err := os.ReadFile("../../docs/json.md")
 	if err != nil {
@@ -26,8 +31,8 @@ func documented(t *testing.T) map[string][]string {
 	for line := range strings.Lines(string(data)) {
 		line = strings.TrimSpace(line)
 		switch {
-		case strings.HasPrefix(line, "## "):
-			section = strings.TrimPrefix(line, "## ")
+		case strings.HasPrefix(line, depth+" "):
+			section = strings.TrimPrefix(line, depth+" ")
 			fields[section] = nil
 		case strings.HasPrefix(line, "#"):
 			section = ""
@@ -81,6 +86,7 @@ func TestJSONDocuments(t *testing.T) {
 		"audit":                   {{"audit", at("ds")}},
 		"audit --partition":       {{"audit", "--partition", "1/2", at("ds")}},
 		"merge":                   {{"merge", "--out", at("merged"), at("ds")}},
+		"export":                  {{"export", "--to", "specforge", "--out", at("export"), at("ds")}},
 		"version":                 {{"version"}},
 		"fingerprint":             nil, // writes a file
 	}
@@ -119,11 +125,61 @@ func TestJSONDocuments(t *testing.T) {
 		}
 		add(document, docs...)
 	}
-	want := documented(t)
+	got["bench"] = jsonFields(reflect.TypeFor[bench.Report]())
+	want := documented(t, "##")
 	for _, fields := range want {
 		slices.Sort(fields)
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("fields of docs/json.md and of what is printed (-documented +printed):\n%s", diff)
+	}
+}
+
+// jsonFields are the names that a struct has in JSON, sorted.
+func jsonFields(t reflect.Type) []string {
+	var names []string
+	for _, f := range reflect.VisibleFields(t) {
+		if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); name != "" && name != "-" {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// TestJSONOfBench compares the objects of the report of bench, most of which can be
+// absent, with those that docs/json.md explains.
+func TestJSONOfBench(t *testing.T) {
+	t.Parallel()
+	explained := documented(t, "###")
+	for name, of := range map[string]reflect.Type{
+		"verdict":                          reflect.TypeFor[bench.Verdict](),
+		"gate":                             reflect.TypeFor[bench.GateResult](),
+		"level":                            reflect.TypeFor[bench.Level](),
+		"levels":                           reflect.TypeFor[bench.LevelReport](),
+		"levels: arms":                     reflect.TypeFor[bench.ArmReport](),
+		"levels: compared":                 reflect.TypeFor[bench.Comparison](),
+		"estimate":                         reflect.TypeFor[stats.Estimate](),
+		"summary":                          reflect.TypeFor[stats.Summary](),
+		"accept_lengths":                   reflect.TypeFor[bench.AcceptReport](),
+		"accept_lengths: other_sources":    reflect.TypeFor[bench.OtherSource](),
+		"accept_lengths: by_output_length": reflect.TypeFor[bench.LengthBucket](),
+		"accept_lengths: by_category":      reflect.TypeFor[bench.CategoryAccept](),
+		"promise":                          reflect.TypeFor[bench.PromiseReport](),
+		"promise: positions":               reflect.TypeFor[bench.PositionGap](),
+		"diagnosis":                        reflect.TypeFor[bench.Finding](),
+		"validity":                         reflect.TypeFor[bench.ValidityReport](),
+		"sweep":                            reflect.TypeFor[bench.SweepReport](),
+		"sweep: points":                    reflect.TypeFor[bench.SweepPoint](),
+		"argument_differences":             reflect.TypeFor[bench.Difference](),
+		"arms":                             reflect.TypeFor[bench.ArmInfo](),
+		"arms: info":                       reflect.TypeFor[server.Info](),
+		"arms: speculation":                reflect.TypeFor[server.Speculation](),
+		"plan":                             reflect.TypeFor[bench.Plan](),
+	} {
+		want := slices.Sorted(slices.Values(explained[name]))
+		if diff := cmp.Diff(want, jsonFields(of)); diff != "" {
+			t.Errorf("fields of docs/json.md and of %s (-documented +printed):\n%s", name, diff)
+		}
 	}
 }

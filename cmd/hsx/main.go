@@ -24,6 +24,9 @@ func run(args []string, stdout, stderr io.Writer) int {
 	defer cancel()
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, os.Interrupt, unix.SIGTERM)
+	if !signal.Ignored(unix.SIGHUP) { // as nohup has it
+		signal.Notify(signals, unix.SIGHUP)
+	}
 	defer signal.Stop(signals)
 	go func() {
 		select {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -35,6 +36,15 @@ func placeFor(flag, path string) error {
 		return fmt.Errorf("write %s: %s is not a directory", flag, filepath.Dir(path))
 	}
 	return nil
+}
+
+// writePage draws a page, and writes it once it is whole.
+func writePage(path string, draw func(io.Writer) error) error {
+	var page bytes.Buffer
+	if err := draw(&page); err != nil {
+		return fmt.Errorf("draw the report: %w", err)
+	}
+	return os.WriteFile(path, page.Bytes(), 0o644)
 }
 
 // bytesText is a size for people: "1.5 MB".

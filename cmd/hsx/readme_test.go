@@ -13,7 +13,8 @@ import (
 )
 
 // TestReadme runs what the README shows, block after block in the directory that the
-// demo leaves, without its datasets: each command prints what stands under it.
+// demo leaves, without its datasets and with a stored measurement: each command prints
+// what stands under it.
 func TestReadme(t *testing.T) {
 	t.Parallel()
 	readme, err := os.ReadFile("../../README.md")
@@ -32,6 +33,13 @@ func TestReadme(t *testing.T) {
 		if err := os.RemoveAll(filepath.Join(dir, filepath.Dir(manifest))); err != nil {
 			t.Fatal(err)
 		}
+	}
+	journal, err := os.ReadFile("testdata/journals/fieldcase.jsonl")
+	if err == nil {
+		err = os.WriteFile(filepath.Join(dir, "fieldcase.jsonl"), journal, 0o644)
+	}
+	if err != nil {
+		t.Fatal(err)
 	}
 	path := filepath.Dir(hsxLink(t)) + string(filepath.ListSeparator) + os.Getenv("PATH")
 	commands := 0

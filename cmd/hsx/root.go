@@ -17,7 +17,7 @@ a speculative draft (EAGLE-3 and its kin): it stores dumps as durable Arrow
 datasets, keeps which layer is which, and makes silent mistakes loud.
 
 Exit codes: 0 done; 1 could not do the work; 2 the command line is wrong; 3 the work
-was done and the data is not good; 130 interrupted.`,
+was done and the data (with bench --gate: the verdict) is not good; 130 interrupted.`,
 		Example: `  hsx demo
   hsx ingest --out ds --layers 2,30,58 --target config.json dumps/
   hsx inspect ds
@@ -27,22 +27,28 @@ was done and the data is not good; 130 interrupted.`,
 		Args:          cobra.NoArgs,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	root.AddGroup(&cobra.Group{ID: "data", Title: "Data:"}, &cobra.Group{ID: "other", Title: "Other:"})
+	root.AddGroup(&cobra.Group{ID: "data", Title: "Data:"}, &cobra.Group{ID: "serve", Title: "Serving:"}, &cobra.Group{ID: "other", Title: "Other:"})
 	root.AddCommand(newIngestCommand(), newInspectCommand(), newVerifyCommand(), newValidateCommand(), newAuditCommand(),
-		newFingerprintCommand(), newMergeCommand(), newDemoCommand(), newVersionCommand())
+		newFingerprintCommand(), newMergeCommand(), newExportCommand(), newBenchCommand(), newDemoCommand(), newVersionCommand())
 	root.SetHelpCommandGroupID("other")
 	root.SetCompletionCommandGroupID("other")
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &usageError{err} })
-	for _, c := range append(root.Commands(), root) {
-		check := c.Args
-		c.Args = func(cmd *cobra.Command, args []string) error {
-			if err := check(cmd, args); err != nil {
-				return &usageError{err}
-			}
-			return nil
-		}
-	}
+	usageArgs(root)
 	return root
+}
+
+// usageArgs makes wrong arguments of a command, and of those below it, a usageError.
+func usageArgs(c *cobra.Command) {
+	check := c.Args
+	c.Args = func(cmd *cobra.Command, args []string) error {
+		if err := check(cmd, args); err != nil {
+			return &usageError{err}
+		}
+		return nil
+	}
+	for _, sub := range c.Commands() {
+		usageArgs(sub)
+	}
 }
 
 // version is the module's version as the build recorded it, with the revision where

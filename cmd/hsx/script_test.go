@@ -11,29 +11,24 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
-// TestMain lets this binary be hsx itself, for scripts and for tests that kill it.
+// TestMain lets this binary be hsx itself, for scripts and for tests that kill it, and a
+// server that it can start.
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"hsx": main})
+	testscript.Main(m, map[string]func(){"hsx": main, "simserver": serve})
 }
 
 // TestScript runs the scripts in testdata/script, one per behaviour of the command
-// line. Each finds the small kit at kit, and two texts' states of all layers at layers,
-// which are links and must not be changed.
+// line. Each finds the small kit at kit, two texts' states of all layers at layers, and
+// stored measurements at journals, which are links and must not be changed.
 // HSX_UPDATE=1 writes the expected output anew.
 func TestScript(t *testing.T) {
 	t.Parallel()
-	kit, err := filepath.Abs("testdata/kit")
-	if err != nil {
-		t.Fatal(err)
-	}
-	layers, err := filepath.Abs("../../validate/testdata/layers")
-	if err != nil {
-		t.Fatal(err)
-	}
+	links := map[string]string{"kit": "testdata/kit", "layers": "../../validate/testdata/layers", "journals": "testdata/journals"}
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata/script",
 		RequireExplicitExec: true,
@@ -43,13 +38,22 @@ func TestScript(t *testing.T) {
 			e.Setenv("GORACE", noSleep)
 			e.Setenv("DUMP", "kit/dumps/specforge_eagle3")
 			e.Setenv("MODEL", "kit/model/config.json")
-			return errors.Join(os.Symlink(kit, filepath.Join(e.WorkDir, "kit")), os.Symlink(layers, filepath.Join(e.WorkDir, "layers")))
+			for name, dir := range links {
+				to, err := filepath.Abs(dir)
+				if err = errors.Join(err, os.Symlink(to, filepath.Join(e.WorkDir, name))); err != nil {
+					return err
+				}
+			}
+			return nil
 		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
-			"exit": exitCode,
-			"flip": flipBit,
-			"cut":  cutShort,
-			"tree": tree,
+			"exit":     exitCode,
+			"flip":     flipBit,
+			"cut":      cutShort,
+			"tree":     tree,
+			"simulate": simulate,
+			"port":     freePort,
+			"width":    width,
 		},
 	})
 }
@@ -141,4 +145,20 @@ func tree(ts *testscript.TestScript, neg bool, args []string) {
 		_, err = fmt.Fprintf(ts.Stdout(), "%s %s %d %x\n", name, info.Mode(), info.ModTime().UnixNano(), sha256.Sum256(data))
 		return err
 	}))
+}
+
+// width checks that no line of a file is wider than a terminal:
+//
+//	width 80 stdout
+func width(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: width columns file")
+	}
+	most, err := strconv.Atoi(args[0])
+	ts.Check(err)
+	for line := range strings.Lines(ts.ReadFile(args[1])) {
+		if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > most {
+			ts.Fatalf("%d columns, want at most %d: %s", n, most, line)
+		}
+	}
 }
