@@ -15,10 +15,11 @@ GIB       ?= 2
 ROUNDS    ?= 3
 WORK      ?= build/peers
 PEERS     ?= ../shared/peers
+SERVERS   ?= ../shared/servers
 FIXTURES  ?= $(HSX_FIXTURES)
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo check fmt vet tidy-diff staticcheck lint race test bench fuzz update cover interop deep peers tidy clean
+.PHONY: help build demo check fmt vet tidy-diff staticcheck lint race test bench fuzz update cover interop deep servers peers tidy clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' Makefile
@@ -76,6 +77,9 @@ interop: build ## FIXTURES=dir: pyarrow, datasets, DuckDB and polars read what h
 
 deep: build ## dumps of a real model of 30 layers, good and bad: what validate says of each
 	PYTHON='$(PYTHON)' interop/smollm2/run.sh
+
+servers: build ## SERVERS=dir LLAMACPP=venv: hsx bench against real servers on the CPU
+	SERVERS='$(SERVERS)' LLAMACPP='$(LLAMACPP)' GO='$(GO)' interop/servers/run.sh
 
 peers: build ## GIB=2 ROUNDS=3: hsx against cp, pyarrow, datasets and xxhsum
 	GIB='$(GIB)' ROUNDS='$(ROUNDS)' WORK='$(WORK)' PEERS='$(PEERS)' PYTHON='$(PYTHON)' scripts/peers.sh

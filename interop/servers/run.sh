@@ -1,0 +1,21 @@
+#!/bin/sh
+# Installs vLLM for the CPU into VENV, once, and measures real servers with bin/hsx.
+# SERVERS is the directory with install-vllm.sh and models/; LLAMACPP may name a virtual
+# environment with llama.cpp's server.
+set -eu
+cd "$(dirname "$0")/../.."
+servers=${SERVERS:-}
+if [ ! -d "$servers/models" ]; then
+	echo "servers: no models/ in SERVERS='$servers', want the directory of the servers' scripts" >&2
+	exit 2
+fi
+venv=${VENV:-build/servers/vllm}
+mkdir -p "$(dirname "$venv")"
+if [ ! -f "$venv/installed" ]; then
+	bash "$servers/install-vllm.sh" "$venv"
+	touch "$venv/installed"
+fi
+HSX_BIN=$PWD/bin/hsx HSX_VLLM=$(cd "$venv" && pwd) HSX_MODELS=$(cd "$servers/models" && pwd) HSX_LLAMACPP=${LLAMACPP:-}
+export HSX_BIN HSX_VLLM HSX_MODELS HSX_LLAMACPP
+${GO:-go} vet -tags servers ./interop/servers
+${GO:-go} test -tags servers -count=1 -timeout 20m ./interop/servers
