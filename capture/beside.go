@@ -118,10 +118,14 @@ func answerDumps(path string, answers []sglang.Response) ([]producer.Dump, error
 	return dumps, nil
 }
 
+// requestName is what the request beside an answer is called; the same name when the
+// answer's says nothing of it.
+func requestName(answer string) string { return strings.Replace(answer, "response", "request", 1) }
+
 // request reads the request beside an answer, compressed as the answer or not at all.
 func request(path string) (name string, req *sglang.Request, err error) {
 	dir, base := filepath.Split(path)
-	name = strings.Replace(base, "response", "request", 1)
+	name = requestName(base)
 	var data []byte
 	if name != base {
 		if data, err = readSide(filepath.Join(dir, name)); err != nil {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"time"
 
+	"github.com/fsnotify/fsnotify"
+
 	"hsx/format"
 )
 
@@ -66,3 +68,24 @@ const (
 
 // SetOptions changes what a plan does when it runs.
 func (p *Plan) SetOptions(opt Options) { p.opt = opt }
+
+// FollowWith sets what only tests may: the free space of a directory, and the kind of
+// its file system. Removed files show as free space within 100 ms.
+func FollowWith(fo FollowOptions, free func(string) (int64, error), network func(string) string) FollowOptions {
+	fo.free, fo.network, fo.grace = free, network, 100*time.Millisecond
+	return fo
+}
+
+// WatchErrors reports whether a watcher takes an error, such as that events were lost,
+// for a reason to look.
+func WatchErrors(err error) bool {
+	w := &watcher{
+		fs:     &fsnotify.Watcher{Events: make(chan fsnotify.Event), Errors: make(chan error)},
+		events: make(chan struct{}, 1), done: make(chan struct{}),
+	}
+	go w.run()
+	w.fs.Errors <- err
+	close(w.fs.Events) // the event before it is dealt with
+	<-w.done
+	return len(w.events) == 1
+}

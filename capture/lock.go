@@ -13,9 +13,13 @@ import (
 // lockPoll is how often a held lock is tried again.
 const lockPoll = 50 * time.Millisecond
 
+// errLocked means that the writer of a file holds the lock beside it.
+var errLocked = errors.New("locked by its writer")
+
 // waitUnlocked follows vLLM's protocol for reading a file that has a lock beside it:
 // the writer holds it exclusively until the file is whole, a reader takes it shared.
-// It returns when the lock was free; without a lock file, at once.
+// It returns when the lock was free; without a lock file, at once. With a limit below 0
+// it tries once. The error of a lock that stays held wraps errLocked.
 func waitUnlocked(ctx context.Context, path string, limit time.Duration) error {
 	// NFS needs a descriptor open for writing. What is no file must not block the open.
 	f, err := os.OpenFile(path+lockSuffix, os.O_RDWR|unix.O_NONBLOCK, 0)
@@ -39,7 +43,7 @@ func waitUnlocked(ctx context.Context, path string, limit time.Duration) error {
 			return &os.PathError{Op: "lock", Path: f.Name(), Err: err}
 		}
 		if time.Now().After(end) {
-			return fmt.Errorf("locked by its writer: %s%s was held for %s, so it is still being written", path, lockSuffix, limit)
+			return fmt.Errorf("%w: %s%s was held for %s, so it is still being written", errLocked, path, lockSuffix, limit)
 		}
 		select {
 		case <-ctx.Done():

@@ -68,29 +68,8 @@ func (p *Plan) Root() string { return p.root }
 // them. Names decide which files belong together; what a file holds is seen when it
 // is read.
 func NewPlan(ctx context.Context, paths []string, opt Options) (*Plan, error) {
-	p := &Plan{opt: opt, datasets: map[string]*hfDataset{}}
-	w := &walker{seen: map[string]bool{}}
-	abs := make([]string, len(paths))
-	for i, path := range paths {
-		a, err := filepath.Abs(path)
-		if err != nil {
-			return nil, err
-		}
-		abs[i] = a
-	}
-	var err error
-	if p.root, err = root(abs, opt.Root); err != nil {
-		return nil, err
-	}
-	if opt.Exclude != "" {
-		if w.exclude, err = filepath.Abs(opt.Exclude); err != nil {
-			return nil, err
-		}
-		if real, err := filepath.EvalSymlinks(w.exclude); err == nil { // it may not exist yet
-			w.exclude = real
-		}
-	}
-	if err := w.walk(ctx, abs); err != nil {
+	p, w, err := list(ctx, paths, opt)
+	if err != nil {
 		return nil, err
 	}
 	p.faults(w.faults)
@@ -102,6 +81,33 @@ func NewPlan(ctx context.Context, paths []string, opt Options) (*Plan, error) {
 		p.bytes += u.input.Bytes
 	}
 	return p, nil
+}
+
+// list walks paths for a plan that has no units yet.
+func list(ctx context.Context, paths []string, opt Options) (*Plan, *walker, error) {
+	p := &Plan{opt: opt, datasets: map[string]*hfDataset{}}
+	w := &walker{seen: map[string]bool{}}
+	abs := make([]string, len(paths))
+	for i, path := range paths {
+		a, err := filepath.Abs(path)
+		if err != nil {
+			return nil, nil, err
+		}
+		abs[i] = a
+	}
+	var err error
+	if p.root, err = root(abs, opt.Root); err != nil {
+		return nil, nil, err
+	}
+	if opt.Exclude != "" {
+		if w.exclude, err = filepath.Abs(opt.Exclude); err != nil {
+			return nil, nil, err
+		}
+		if real, err := filepath.EvalSymlinks(w.exclude); err == nil { // it may not exist yet
+			w.exclude = real
+		}
+	}
+	return p, w, w.walk(ctx, abs)
 }
 
 // root is the directory that sources are relative to.

@@ -37,6 +37,19 @@ func TestPlanOrder(t *testing.T) {
 	}
 }
 
+// TestPlanUnnamed leaves out what a writer has not given its name, and nothing else that
+// looks a little like it.
+func TestPlanUnnamed(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for _, name := range []string{".a.safetensors.tmp", "x/.b.tmp", "x/.tmp/c", ".d.ckpt", "e.tmp"} {
+		write(t, dir, name, []byte("x"))
+	}
+	if got, want := sources(plan(t, capture.Options{}, dir)), ".d.ckpt e.tmp"; got != want {
+		t.Errorf("inputs: got %s, want %s", got, want)
+	}
+}
+
 func TestPlanRoot(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 )
 
 // foundFile is one regular file that a walk met.
@@ -28,6 +29,7 @@ type walker struct {
 	seen    map[string]bool // real paths
 	links   []string
 	files   []foundFile
+	dirs    []string // real paths of those that were looked into
 	faults  []fault
 }
 
@@ -84,7 +86,11 @@ func (w *walker) visit(ctx context.Context, path, real string, e fs.DirEntry) er
 	if err != nil {
 		return err
 	}
+	w.dirs = append(w.dirs, real)
 	for _, e := range entries {
+		if name := e.Name(); name[0] == '.' && strings.HasSuffix(name, ".tmp") {
+			continue // what a writer has not given its name yet, or never will
+		}
 		path, real := filepath.Join(path, e.Name()), filepath.Join(real, e.Name())
 		if e.Type()&fs.ModeSymlink != 0 {
 			w.links = append(w.links, path)

@@ -26,6 +26,7 @@ type ingestOptions struct {
 	workers                                int
 	lockTimeout                            time.Duration
 	dryRun, asJSON, list                   bool
+	follow                                 followFlags
 }
 
 func newIngestCommand() *cobra.Command {
@@ -48,7 +49,8 @@ will say that they are unknown. Lists are printed in both conventions.`,
   hsx ingest --out ds --draft draft/config.json dumps/
   hsx ingest --dry-run dumps/
   hsx ingest --list-producers
-  hsx ingest --out part1 --partition 1/8 --layers 2,30,58 dumps/`,
+  hsx ingest --out part1 --partition 1/8 --layers 2,30,58 dumps/
+  hsx ingest --out ds --follow --delete-source --until-idle 10m --layers 2,30,58 spool/`,
 		GroupID: "data",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if o.list {
@@ -75,6 +77,7 @@ will say that they are unknown. Lists are printed in both conventions.`,
 	f.BoolVar(&o.dryRun, "dry-run", false, "read and recognise everything, write nothing")
 	f.BoolVar(&o.list, "list-producers", false, "list the producers, and by which tensors each is recognised")
 	f.BoolVar(&o.asJSON, "json", false, "print one JSON document")
+	o.follow.add(cmd)
 	_ = cmd.RegisterFlagCompletionFunc("on-bad", cobra.FixedCompletions([]string{"skip", "fail"}, cobra.ShellCompDirectiveNoFileComp)) // the flag exists
 	return cmd
 }
@@ -97,6 +100,7 @@ type ingestResult struct {
 	Seconds    float64            `json:"seconds"`
 	HeapBytes  uint64             `json:"heap_bytes"` // the most that the Go heap took from the system
 	Partial    bool               `json:"interrupted"`
+	Follow     *followResult      `json:"follow,omitempty"` // with --follow
 
 	why      map[string]string // of each producer, the first input's reason
 	manifest *shard.Manifest   // after the commit; nil in a dry run
@@ -126,6 +130,10 @@ func runIngest(cmd *cobra.Command, paths []string, o ingestOptions) error {
 			return fmt.Errorf("list inputs: %w", err)
 		}
 	}
+	follow, err := o.follow.options(cmd, o, paths)
+	if err != nil {
+		return err
+	}
 	if ds, err := shard.Open(o.out); err == nil && facts.Layers != nil { // else the writer makes one, or says why not
 		if err := sameLayers(ds.Manifest().Layout(), facts.Layers); err != nil {
 			return fmt.Errorf("add %s to %s: %w", facts.Layers, o.out, err)
@@ -141,9 +149,11 @@ func runIngest(cmd *cobra.Command, paths []string, o ingestOptions) error {
 
 	var sink capture.Sink = discard{}
 	var w *shard.Writer
+	var durable followedRows
 	if !o.dryRun {
 		w, err = shard.OpenWriter(o.out, shard.Options{
 			ShardBytes: size, BatchBytes: min(size, shard.DefaultBatchBytes), WrittenBy: version(), Target: facts.Target,
+			Committed: durable.set,
 		})
 		if err != nil {
 			return fmt.Errorf("open dataset: %w", err)
@@ -153,15 +163,11 @@ func runIngest(cmd *cobra.Command, paths []string, o ingestOptions) error {
 		copt.Has, sink = w.Has, w
 		copt.Reject = func(r format.Rejection) error { return errors.Join(note(r), w.Reject(r)) }
 	}
-	plan, err := capture.NewPlan(ctx, paths, copt)
-	if err != nil {
-		return fmt.Errorf("list inputs: %w", err)
+	if o.follow.on {
+		err = res.follow(ctx, paths, copt, follow, w, &durable, stderr)
+	} else {
+		err = res.once(ctx, paths, copt, sink, stderr)
 	}
-	bar := newProgress(stderr, "ingest", plan.Bytes())
-	plan.OnProgress(func(p capture.Progress) { advance(bar, p.Bytes) })
-	stats, err := plan.Run(ctx, sink)
-	finish(bar)
-	res.add(stats)
 	res.Partial = errors.Is(err, context.Canceled)
 	stopped := err != nil && !res.Partial
 	if w != nil && (!stopped || errors.Is(err, capture.ErrRejected)) {
@@ -184,6 +190,20 @@ func runIngest(cmd *cobra.Command, paths []string, o ingestOptions) error {
 	if err == nil && res.Rejected > 0 {
 		return errBadData
 	}
+	return err
+}
+
+// once reads what is there.
+func (r *ingestResult) once(ctx context.Context, paths []string, copt capture.Options, sink capture.Sink, stderr io.Writer) error {
+	plan, err := capture.NewPlan(ctx, paths, copt)
+	if err != nil {
+		return fmt.Errorf("list inputs: %w", err)
+	}
+	bar := newProgress(stderr, "ingest", plan.Bytes())
+	plan.OnProgress(func(p capture.Progress) { advance(bar, p.Bytes) })
+	stats, err := plan.Run(ctx, sink)
+	finish(bar)
+	r.add(stats)
 	return err
 }
 

@@ -86,6 +86,9 @@ func (r *ingestResult) print(w io.Writer, o ingestOptions) error {
 			fmt.Fprintf(&b, "  %s %s\n", count(int64(f.n), f.noun), f.what)
 		}
 	}
+	if r.Follow != nil {
+		r.Follow.describe(&b)
+	}
 	if r.Partial {
 		b.WriteString("interrupted: all of the above is committed; run the same command to continue\n")
 	}

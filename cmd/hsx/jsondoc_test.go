@@ -108,7 +108,8 @@ func TestJSONDocuments(t *testing.T) {
 		}
 		slices.Sort(got[document])
 	}
-	add("ingest", print(runs["ingest"][0])) // the others need its dataset
+	add("ingest", print(runs["ingest"][0]), // the others need its dataset
+		print([]string{"ingest", "--follow", "--until-idle", "1ms", "--out", at("followed"), dump}))
 	delete(runs, "ingest")
 	print([]string{"ingest", "--out", at("shifted"), "--layers", "0,2,3", "--target", target, "testdata/kit/dumps/automodel_topk"})
 	for document, list := range runs {

@@ -54,6 +54,7 @@ func TestImports(t *testing.T) {
 		"gonum.org/v1/gonum":             "bench bench/stats",
 		"github.com/spf13/cobra":         "cmd/hsx",
 		"github.com/schollz/progressbar": "cmd/hsx",
+		"github.com/fsnotify/fsnotify":   "capture",
 	}
 	cmd := exec.Command("go", "list", "-json=ImportPath,Imports", "hsx/...")
 	cmd.Stderr = os.Stderr
