@@ -17,5 +17,8 @@ if [ ! -f "$venv/installed" ]; then
 fi
 HSX_BIN=$PWD/bin/hsx HSX_VLLM=$(cd "$venv" && pwd) HSX_MODELS=$(cd "$servers/models" && pwd) HSX_LLAMACPP=${LLAMACPP:-}
 export HSX_BIN HSX_VLLM HSX_MODELS HSX_LLAMACPP
+# The hook inside the engine's own process, against a forward pass of transformers.
+VLLM_CPU_KVCACHE_SPACE=1 VLLM_NO_USAGE_STATS=1 HF_HUB_OFFLINE=1 PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=python/hsx_capture/src \
+	"$HSX_VLLM/bin/python" python/hsx_capture/interop/check_vllm.py "$HSX_MODELS/stories260k-hf-hd32"
 ${GO:-go} vet -tags servers ./interop/servers
 ${GO:-go} test -tags servers -count=1 -timeout 20m ./interop/servers
