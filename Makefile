@@ -72,8 +72,9 @@ cover: ## coverage/index.html
 	$(GO) tool cover -func=coverage/profile | tail -n 1
 	$(GO) tool cover -html=coverage/profile -o coverage/index.html
 
-interop: build ## FIXTURES=dir: pyarrow, datasets, DuckDB and polars read what hsx wrote
+interop: build ## FIXTURES=dir: pyarrow, DuckDB … and the trainers themselves read what hsx wrote
 	FIXTURES='$(FIXTURES)' PYTHON='$(PYTHON)' interop/run.sh
+	FIXTURES='$(FIXTURES)' PYTHON='$(PYTHON)' interop/export/run.sh
 
 deep: build ## dumps of a real model of 30 layers, good and bad: what validate says of each
 	PYTHON='$(PYTHON)' interop/smollm2/run.sh

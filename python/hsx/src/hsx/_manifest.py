@@ -1,0 +1,108 @@
+"""manifest.json: what a dataset says of itself."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from hsx._digest import hasher
+from hsx._errors import CorruptError, HsxError, VersionError
+
+NAME = "manifest.json"
+VERSION = 1  # the newest that this package reads
+DTYPES = ("bfloat16", "float16", "float32")  # of states
+_SEAL = b',\n  "xxh3": "'  # begins the last member, the digest of all bytes before it
+
+
+@dataclass(frozen=True)
+class State:
+    """One column of hidden states."""
+
+    column: str
+    layer: int | None  # k of P_k; None: the final state, or a layer that nobody named
+    norm: str | None  # of the final state: pre, post or unknown
+    dtype: str  # one of DTYPES
+
+    @property
+    def name(self) -> str:
+        """The key of a sample: P_2 for the output of layer 2, final, or block_0 where nobody said which layer."""
+        return self.column if self.layer is None else f"P_{self.layer}"
+
+
+@dataclass(frozen=True)
+class ShardInfo:
+    """One shard as the manifest lists it."""
+
+    name: str
+    bytes: int
+    rows: int
+    tokens: int
+    xxh3: str  # of the file
+    head: str  # of the metadata of its Arrow messages
+    index: str  # of its columns that are not states
+
+    @property
+    def file(self) -> str:
+        """The path, relative to the dataset."""
+        return f"shards/{self.name}"
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """A manifest that was checked."""
+
+    document: dict[str, Any]
+    hidden_size: int
+    states: tuple[State, ...]
+    shards: tuple[ShardInfo, ...]
+    files: tuple[tuple[str, int, str], ...]  # each with the bytes of it that were committed, and their XXH3-128
+
+
+def read(directory: Path, *, sealed: bool) -> Manifest:
+    """Read the manifest of a dataset. With sealed, compare it with its own digest."""
+    try:
+        data = (directory / NAME).read_bytes()
+    except FileNotFoundError as e:
+        raise HsxError(f"{directory} has no {NAME}: it is no dataset, or nothing was committed yet") from e
+    try:
+        document = json.loads(data)
+        version = document["version"]
+        if document["format"] == "hsx" and version > VERSION:
+            raise VersionError(f"{NAME} has format version {version}, this package reads up to {VERSION}")
+        if sealed:
+            _check_seal(data)
+        return _decode(document)
+    except (ValueError, KeyError, TypeError, RecursionError) as e:
+        raise CorruptError(f"{NAME}: {e!r}") from e
+
+
+def _check_seal(data: bytes) -> None:
+    body, seal, digest = data.rpartition(_SEAL)
+    h = hasher()
+    h.update(body)
+    if not seal or digest != h.hexdigest().encode() + b'"\n}\n':
+        raise CorruptError(f"{NAME}: its bytes have XXH3 {h.hexdigest()}, its seal says otherwise: it was changed")
+
+
+def _decode(doc: dict[str, Any]) -> Manifest:
+    if doc["format"] != "hsx" or doc["version"] < 1:
+        raise ValueError(f"format is {doc['format']!r} version {doc['version']}, want 'hsx' version 1 to {VERSION}")
+    if type(doc["hidden_size"]) is not int or doc["hidden_size"] < 0 or (doc["shards"] and not doc["states"]):
+        raise ValueError(f"hidden size is {doc['hidden_size']!r}, of {len(doc['states'])} states")
+    states = tuple(State(s["column"], s["layer"], s.get("norm"), s["dtype"]) for s in doc["states"])
+    shards = tuple(ShardInfo(*(s[f.name] for f in fields(ShardInfo))) for s in doc["shards"])
+    for state in states:
+        if state.dtype not in DTYPES:
+            raise ValueError(f"{state.column} is of type {state.dtype!r}, want one of {', '.join(DTYPES)}")
+    for i, shard in enumerate(shards):
+        # The name becomes a path, so it must be the only one that it may be.
+        if shard.name != f"{i:06d}.arrow" or not 0 < shard.rows <= shard.tokens:
+            raise ValueError(f"shard {i} is named {shard.name!r} and has {shard.rows} rows and {shard.tokens} tokens")
+    rows, tokens = sum(s.rows for s in shards), sum(s.tokens for s in shards)
+    if (doc["rows"], doc["tokens"]) != (rows, tokens):
+        raise ValueError(f"has {doc['rows']} rows and {doc['tokens']} tokens, its shards have {rows} and {tokens}")
+    journals = [(f"{name}.jsonl", doc[name]["bytes"], doc[name]["xxh3"]) for name in ("inputs", "rejected")]
+    files = [(s.file, s.bytes, s.xxh3) for s in shards] + [j for j in journals if j[1] > 0]
+    return Manifest(doc, doc["hidden_size"], states, shards, tuple(files))
