@@ -9,7 +9,7 @@ func definitions() map[string]string {
 		"acceptance_rate":           "accepted drafts / drafted tokens",
 		"joint":                     "share of verify steps that accept the draft of position k and all before it; 1 + their sum is the accept length",
 		"conditional":               "share of verify steps that accept position k among those that accepted the one before it",
-		"tokens_per_second":         "completion tokens of a run's good requests, as the server's usage counts them, over its wall time; geometric mean over runs, Student t interval",
+		"tokens_per_second":         "completion tokens of a run's good requests, as the server's usage counts them, over its wall time less what failed attempts and requests took; geometric mean over runs, Student t interval",
 		"request_tokens_per_second": "completion tokens / latency of each request",
 		"decode_tokens_per_second":  "tokens after those of the first chunk / time from the first token to the last, of each request; where chunks are not counted, the first is taken for one token",
 		"ttft_seconds":              "from sending a request, or in an open loop from when it was due, to its first token of thinking or answer",
