@@ -1,7 +1,6 @@
 package capture
 
 import (
-	"context"
 	"time"
 
 	"github.com/fsnotify/fsnotify"
@@ -52,10 +51,6 @@ func Decompress(data []byte) (out []byte, compressed bool, err error) {
 }
 
 func NaturalCompare(a, b string) int { return naturalCompare(a, b) }
-
-func WaitUnlocked(ctx context.Context, path string, limit time.Duration) error {
-	return waitUnlocked(ctx, path, limit)
-}
 
 // The bounds that tests go up to.
 const (

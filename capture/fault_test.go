@@ -213,7 +213,7 @@ func TestLocks(t *testing.T) {
 			t.Fatal(err)
 		}
 		if err := capture.WaitUnlocked(t.Context(), path, 0); err != nil {
-			t.Errorf("waitUnlocked: got error %v, want readers not to wait for each other", err)
+			t.Errorf("WaitUnlocked: got error %v, want readers not to wait for each other", err)
 		}
 	})
 	t.Run("a directory", func(t *testing.T) {
@@ -234,7 +234,7 @@ func TestLocks(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 		defer cancel()
 		if err := capture.WaitUnlocked(ctx, path, time.Hour); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("waitUnlocked: got error %v, want %v", err, context.DeadlineExceeded)
+			t.Errorf("WaitUnlocked: got error %v, want %v", err, context.DeadlineExceeded)
 		}
 	})
 	t.Run("file never comes", func(t *testing.T) {

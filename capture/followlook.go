@@ -149,7 +149,7 @@ func (f *follower) completeAt(ctx context.Context, u unit, s *sighting, files ma
 			continue
 		}
 		locked = true
-		if errors.Is(waitUnlocked(ctx, path, -1), errLocked) { // other errors are those of reading it
+		if errors.Is(WaitUnlocked(ctx, path, -1), errLocked) { // other errors are those of reading it
 			return now.Add(lockRest)
 		}
 	}
@@ -182,7 +182,7 @@ func (f *follower) refuseLocks(ctx context.Context, files map[string]foundFile, 
 			continue
 		}
 		s := f.known[path] // no input has an absolute name
-		if s == nil || errors.Is(waitUnlocked(ctx, guarded, -1), errLocked) {
+		if s == nil || errors.Is(WaitUnlocked(ctx, guarded, -1), errLocked) {
 			s = &sighting{since: now}
 			f.known[path] = s
 		}

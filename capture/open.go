@@ -84,7 +84,7 @@ func (p *Plan) load(ctx context.Context, u unit) *loaded {
 		return l
 	}
 	for _, path := range u.files {
-		if l.err = waitUnlocked(ctx, path, limit); l.err != nil {
+		if l.err = WaitUnlocked(ctx, path, limit); l.err != nil {
 			return l
 		}
 		f, err := mapped.Open(path)

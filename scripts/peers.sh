@@ -1,5 +1,6 @@
 #!/bin/sh
-# Measures hsx against what a user would run instead; see peers.py. Settings: GIB,
+# Measures hsx against what a user would run instead, see peers.py, and the loader of
+# python/hsx against SpecForge's, see python/hsx/bench/loader.py. Settings: GIB,
 # ROUNDS, WORK (kept: dumps and virtual environment), PEERS (make_dumps.py and
 # ingest_peers.py), KEEP=1 keeps the last outputs.
 set -eu
@@ -17,5 +18,10 @@ if [ ! -d "$dumps" ]; then
 	"$WORK/venv/bin/python" "$PEERS/make_dumps.py" --out "$dumps.part" --gib "$GIB"
 	mv "$dumps.part" "$dumps" # whole, or not there
 fi
-exec "$WORK/venv/bin/python" scripts/peers.py --hsx bin/hsx --dumps "$dumps" --work "$WORK" \
+"$WORK/venv/bin/python" scripts/peers.py --hsx bin/hsx --dumps "$dumps" --work "$WORK" \
 	--peers "$PEERS/ingest_peers.py" --rounds "$ROUNDS"
+
+PIP_NO_DEPS=1 scripts/venv.sh "$WORK/loader" interop/export/requirements.txt
+"$WORK/loader/bin/pip" install --quiet --disable-pip-version-check --no-deps --no-build-isolation --force-reinstall ./python/hsx
+bin/hsx ingest --out "$WORK/ds-${GIB}gib" --layers 2,30,58 "$dumps" >/dev/null
+"$WORK/loader/bin/python" python/hsx/bench/loader.py --dumps "$dumps" --dataset "$WORK/ds-${GIB}gib"

@@ -87,6 +87,7 @@ func TestJSONDocuments(t *testing.T) {
 		"audit --partition":       {{"audit", "--partition", "1/2", at("ds")}},
 		"merge":                   {{"merge", "--out", at("merged"), at("ds")}},
 		"export":                  {{"export", "--to", "specforge", "--out", at("export"), at("ds")}},
+		"capture":                 {{"capture", "--url", fakeSGLang(t), "--prompts", capturePrompts(t, 3), "--out", at("captured"), "--final", "post"}},
 		"version":                 {{"version"}},
 		"fingerprint":             nil, // writes a file
 	}

@@ -33,6 +33,7 @@ func TestImports(t *testing.T) {
 		"internal/hsxtest":    "format internal/atomicfile", // for tests: no package may import it
 		"capture":             codecs + "internal/mapped",
 		"capture/flight":      "format capture",
+		"capture/live":        "format format/producer format/sglang capture",
 		"shard":               "format internal/arrowmsg internal/atomicfile internal/mapped",
 		"validate":            "format shard",
 		"validate/report":     "validate internal/chart",
@@ -42,7 +43,7 @@ func TestImports(t *testing.T) {
 		"bench/server":        "",
 		"bench":               "bench/stats bench/prompts bench/server",
 		"bench/report":        "bench bench/stats bench/server internal/chart",
-		"cmd/hsx": codecs + "capture capture/flight shard validate validate/report export bench bench/stats bench/prompts bench/server bench/report " +
+		"cmd/hsx": codecs + "capture capture/flight capture/live shard validate validate/report export bench bench/stats bench/prompts bench/server bench/report " +
 			"internal/atomicfile internal/mapped internal/simserver",
 	}
 	owners := map[string]string{ // dependency that must not spread → the packages that may import it

@@ -5,7 +5,8 @@
 // where it is installed. What hsx reports is held against the servers' own counters.
 //
 // HSX_BIN is the program, HSX_VLLM and HSX_LLAMACPP are virtual environments (the
-// second may be empty), HSX_MODELS the directory of the tiny models.
+// second may be empty), HSX_MODELS the directory of the tiny models, HSX_PLUG that of
+// the connector that keeps hidden states on a CPU.
 package servers_test
 
 import (
