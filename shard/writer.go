@@ -53,6 +53,8 @@ type Writer struct {
 	inputs   map[string]int32 // index into names
 	names    []known
 	rejected map[format.Rejection]bool // lines that exist already
+	rows     int64                     // put, by this writer and earlier ones
+	seen     *Dataset                  // what Compare read last
 
 	cur  *batch
 	free chan *batch
@@ -73,6 +75,7 @@ type task struct {
 
 // owner says where an id was first seen.
 type owner struct {
+	row   int64 // of the dataset
 	input int32
 	old   bool // by an earlier writer
 }
@@ -230,7 +233,8 @@ func (w *Writer) Put(ctx context.Context, s *format.Sample) error {
 		w.layout = s.Layout()
 		w.origin = s.Origin
 	}
-	w.ids[key] = owner{input: w.input(s.Input, s.Last)}
+	w.ids[key] = owner{row: w.rows, input: w.input(s.Input, s.Last)}
+	w.rows++
 	return nil
 }
 
@@ -373,8 +377,9 @@ func (w *Writer) run(c *committer) {
 
 func (w *Writer) loadInput(e entry) error {
 	i := w.input(e.Input, e.Done)
-	for _, id := range e.IDs {
-		w.ids[xxh3.HashString128(id)] = owner{input: i, old: true}
+	for _, id := range e.IDs { // in the order of the rows
+		w.ids[xxh3.HashString128(id)] = owner{row: w.rows, input: i, old: true}
+		w.rows++
 	}
 	return nil
 }

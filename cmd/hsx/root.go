@@ -29,7 +29,8 @@ was done and the data (with bench --gate: the verdict) is not good; 130 interrup
 	}
 	root.AddGroup(&cobra.Group{ID: "data", Title: "Data:"}, &cobra.Group{ID: "serve", Title: "Serving:"}, &cobra.Group{ID: "other", Title: "Other:"})
 	root.AddCommand(newIngestCommand(), newInspectCommand(), newVerifyCommand(), newValidateCommand(), newAuditCommand(),
-		newFingerprintCommand(), newCaptureCommand(), newMergeCommand(), newExportCommand(), newBenchCommand(), newDemoCommand(), newVersionCommand())
+		newFingerprintCommand(), newCaptureCommand(), newServeCommand(), newMergeCommand(), newExportCommand(), newBenchCommand(),
+		newDemoCommand(), newVersionCommand())
 	root.SetHelpCommandGroupID("other")
 	root.SetCompletionCommandGroupID("other")
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &usageError{err} })

@@ -34,6 +34,7 @@ func TestImports(t *testing.T) {
 		"capture":             codecs + "internal/mapped",
 		"capture/flight":      "format capture",
 		"capture/live":        "format format/producer format/sglang capture",
+		"capture/receive":     "format format/safetensors format/producer capture internal/mapped",
 		"shard":               "format internal/arrowmsg internal/atomicfile internal/mapped",
 		"validate":            "format shard",
 		"validate/report":     "validate internal/chart",
@@ -43,7 +44,7 @@ func TestImports(t *testing.T) {
 		"bench/server":        "",
 		"bench":               "bench/stats bench/prompts bench/server",
 		"bench/report":        "bench bench/stats bench/server internal/chart",
-		"cmd/hsx": codecs + "capture capture/flight capture/live shard validate validate/report export bench bench/stats bench/prompts bench/server bench/report " +
+		"cmd/hsx": codecs + "capture capture/flight capture/live capture/receive shard validate validate/report export bench bench/stats bench/prompts bench/server bench/report " +
 			"internal/atomicfile internal/mapped internal/simserver",
 	}
 	owners := map[string]string{ // dependency that must not spread → the packages that may import it
@@ -56,6 +57,7 @@ func TestImports(t *testing.T) {
 		"github.com/spf13/cobra":         "cmd/hsx",
 		"github.com/schollz/progressbar": "cmd/hsx",
 		"github.com/fsnotify/fsnotify":   "capture",
+		"github.com/prometheus":          "capture/receive",
 	}
 	cmd := exec.Command("go", "list", "-json=ImportPath,Imports", "hsx/...")
 	cmd.Stderr = os.Stderr

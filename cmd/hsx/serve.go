@@ -1,0 +1,164 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"hsx/capture/receive"
+	"hsx/format"
+	"hsx/shard"
+)
+
+type serveOptions struct {
+	out, shardSize string
+	facts          factFlags
+	serve          serveFlags
+	asJSON         bool
+}
+
+func newServeCommand() *cobra.Command {
+	var o serveOptions
+	cmd := &cobra.Command{
+		Use:   "serve --out DS [flags]",
+		Short: "Take samples over HTTP into a dataset",
+		Long: `Take samples over HTTP, durably: POST /v1/samples/{id} with one safetensors file, as
+the Python hook sends it. The answer 201 comes after the commit that holds the sample;
+200 says that the same sample was there already, 409 that another one has its id, 422
+why it is refused (also in DS/rejected.jsonl), 413 that it is too big, 429 that the
+spool is full: try again. Whatever else comes, or nothing, says that it may not be there:
+send it again, it is kept once.
+
+Samples that arrive within --commit-window are committed together. Each commit of less
+than --commit-bytes leaves a small shard; a hundred of them double the window.
+GET /v1/status, /metrics (Prometheus) and /healthz say how it goes. ^C stops: what is on
+its way comes in, is committed and answered.`,
+		Example: `  hsx serve --out ds --target config.json
+  HSX_TOKEN=... hsx serve --out ds --listen :8600 --token-env HSX_TOKEN --tls-cert cert.pem --tls-key key.pem`,
+		GroupID: "data",
+		Args:    cobra.NoArgs,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return runServe(cmd, o) },
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.out, "out", "", "directory of the dataset, made if need be")
+	f.StringVar(&o.shardSize, "shard-size", "1GiB", "where shards are cut")
+	f.BoolVar(&o.asJSON, "json", false, "print one JSON document at the end")
+	o.facts.add(cmd)
+	o.serve.add(cmd)
+	return cmd
+}
+
+// serveResult is the JSON document of hsx serve.
+type serveResult struct {
+	receive.Status
+	Shards      int     `json:"shards"` // of the whole dataset
+	Seconds     float64 `json:"seconds"`
+	HeapBytes   uint64  `json:"heap_bytes"` // the most that the Go heap took from the system
+	Interrupted bool    `json:"interrupted"`
+}
+
+func runServe(cmd *cobra.Command, o serveOptions) (err error) {
+	if o.out == "" {
+		return usagef("--out is missing: name the dataset's directory")
+	}
+	facts, err := o.facts.facts()
+	if err != nil {
+		return err
+	}
+	size, err := parseSize(o.shardSize)
+	if err != nil {
+		return usagef("--shard-size: %w", err)
+	}
+	ropt, err := o.serve.options(o.out)
+	if err != nil {
+		return err
+	}
+	ctx, stderr := cmd.Context(), cmd.ErrOrStderr()
+	ropt.Facts, ropt.Rejected = facts, tellRejected(stderr)
+	w, err := shard.OpenWriter(o.out, shard.Options{
+		ShardBytes: size, BatchBytes: min(size, shard.DefaultBatchBytes), WrittenBy: version(), Target: facts.Target,
+	})
+	if err != nil {
+		return fmt.Errorf("open dataset: %w", err)
+	}
+	defer func() { _ = w.Close() }()              // after the commit there is nothing to lose
+	if ds, err := shard.Open(o.out); err == nil { // else it is new
+		m := ds.Manifest()
+		if facts.Layers != nil {
+			if err := sameLayers(m.Layout(), facts.Layers); err != nil {
+				return fmt.Errorf("add %s to %s: %w", facts.Layers, o.out, err)
+			}
+		}
+		ropt.Rows = m.Rows
+		for _, s := range m.Shards {
+			if s.Bytes < ropt.CommitBytes {
+				ropt.SmallShards++
+			}
+		}
+	}
+	r, err := receive.New(w, ropt)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, r.Close()) }()
+	l, err := net.Listen("tcp", o.serve.listen)
+	if err != nil {
+		return fmt.Errorf("--listen: %w", err)
+	}
+	scheme := "http"
+	if ropt.TLS != nil {
+		scheme = "https"
+	} else if !loopback(o.serve.listen) {
+		say(stderr, "warning: without --tls-cert the token and the samples cross the network in the clear")
+	}
+	say(stderr, "listening on %s://%s, commits at most every %s (%s)", scheme, l.Addr(), r.Window().Round(time.Millisecond), count(int64(ropt.SmallShards), "small shard"))
+	start := time.Now()
+	if err := r.Serve(ctx, l); err != nil {
+		return fmt.Errorf("serve into %s: %w", o.out, err)
+	}
+	res := serveResult{Status: r.Status(), Seconds: time.Since(start).Seconds(), HeapBytes: heapPeak(), Interrupted: ctx.Err() != nil}
+	res.Failed = false // it ended, and all is durable
+	if ds, err := shard.Open(o.out); err == nil {
+		res.Shards, res.Rows = len(ds.Manifest().Shards), ds.Manifest().Rows
+	}
+	if err := res.print(cmd.OutOrStdout(), o); err != nil {
+		return err
+	}
+	return ctx.Err()
+}
+
+// print writes the result.
+func (r *serveResult) print(w io.Writer, o serveOptions) error {
+	if o.asJSON {
+		return printJSON(w, r)
+	}
+	var b strings.Builder
+	fact(&b, "taken", "%s (%s of states) in %s", count(r.Samples, "sample"), bytesText(r.Bytes), count(r.Commits, "commit"))
+	if r.Known > 0 {
+		fact(&b, "known", "%s that were there already", count(r.Known, "sample"))
+	}
+	if r.Rejected > 0 {
+		fact(&b, "refused", "%s, kept in rejected.jsonl", count(r.Rejected, "sample"))
+	}
+	fact(&b, "dataset", "%s: %s in %s", o.out, count(r.Rows, "row"), count(int64(r.Shards), "shard"))
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// tellRejected tells of the first refusals.
+func tellRejected(stderr io.Writer) func(format.Rejection) {
+	n := 0
+	return func(rej format.Rejection) {
+		switch n++; {
+		case n <= listed:
+			say(stderr, "rejected: %s: %s", printable(rej.Path), rej.Reason)
+		case n == listed+1:
+			say(stderr, "rejected: further samples are in rejected.jsonl")
+		}
+	}
+}
