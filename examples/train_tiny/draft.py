@@ -2,9 +2,8 @@
 
 import torch
 import torch.nn.functional as F
-from torch import nn
-
 from llama import rope
+from torch import nn
 
 STEPS = 3  # tokens that the draft learns to be ahead of the target
 

@@ -17,10 +17,9 @@ from pathlib import Path
 
 import hsx
 import torch
-from torch.utils.data import DataLoader, Subset
-
 from draft import STEPS, Draft
 from llama import Llama
+from torch.utils.data import DataLoader, Subset
 
 TEXTS, TOKENS, PROMPT = 512, 96, 8
 HELD = 64  # texts that the draft is judged on and not trained on
