@@ -16,6 +16,7 @@ import (
 	"github.com/zeebo/xxh3"
 
 	"hsx/format"
+	"hsx/shard"
 )
 
 // arrowSchema is the schema of the Arrow files of a target. All fields are nullable, as
@@ -30,23 +31,9 @@ func (p *Plan) arrowSchema() *arrow.Schema {
 		return arrow.NewSchema(fields, nil)
 	}
 	fields = slices.Insert(fields, 0, field("id", arrow.BinaryTypes.String))
-	hidden := int32(p.ds.Manifest().HiddenSize)
 	for _, s := range p.states {
-		meta := map[string]string{} // as a shard has it; datasets does not look at it
-		var elem arrow.DataType
-		switch s.DType {
-		case format.BFloat16: // neither Arrow nor datasets has it
-			elem, meta["hsx.dtype"] = arrow.PrimitiveTypes.Uint16, s.DType.String()
-		case format.Float16:
-			elem = arrow.FixedWidthTypes.Float16
-		default:
-			elem = arrow.PrimitiveTypes.Float32
-		}
-		if s.Role == format.RoleFinal {
-			meta["hsx.norm"] = s.Norm.String()
-		}
-		f := field(s.Column(), arrow.ListOf(arrow.FixedSizeListOf(hidden, elem)))
-		f.Metadata = arrow.MetadataFrom(meta)
+		f := shard.StateField(s, p.ds.Manifest().HiddenSize) // datasets does not look at its metadata
+		f.Nullable = true
 		fields = append(fields, f)
 	}
 	return arrow.NewSchema(fields, nil)

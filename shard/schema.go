@@ -27,13 +27,15 @@ func schema(l format.Layout) *arrow.Schema {
 		{Name: colMask, Type: arrow.ListOf(arrow.PrimitiveTypes.Uint8), Nullable: true},
 	}
 	for _, s := range l.States {
-		fields = append(fields, stateField(s, l.HiddenSize))
+		fields = append(fields, StateField(s, l.HiddenSize))
 	}
 	fields = append(fields, arrow.Field{Name: colDigest, Type: &arrow.FixedSizeBinaryType{ByteWidth: digestSize}})
 	return arrow.NewSchema(fields, nil)
 }
 
-func stateField(s format.State, hidden int) arrow.Field {
+// StateField is the column of a state of a given hidden size: how each dtype is stored
+// in Arrow, and what the field's metadata says of it.
+func StateField(s format.State, hidden int) arrow.Field {
 	var elem arrow.DataType
 	meta := map[string]string{}
 	switch s.DType {

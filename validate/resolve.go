@@ -33,9 +33,26 @@ type Side struct {
 	Notes      []string          `json:"notes,omitempty"`   // why these
 	Verdict    string            `json:"verdict,omitempty"` // ok or MISMATCH, when there is something to compare with
 	Write      string            `json:"write,omitempty"`   // what makes a mismatch right
+	Fix        *Fix              `json:"-"`                 // the same as data, nil when nothing does
 	Source     string            `json:"source,omitempty"`
 
 	reader Reader
+}
+
+// Fix is what makes a side read certain layers.
+type Fix struct {
+	Key      string // of the draft's config, with dots, that is to be written
+	Argument string // of the server, in place of a key
+	IDs      []int
+}
+
+// String is "write KEY: [ids]" or "pass ARGUMENT={ids}".
+func (f *Fix) String() string {
+	text := idText(f.IDs)
+	if f.Argument != "" {
+		return "pass " + f.Argument + "={" + text[1:len(text)-1] + "}"
+	}
+	return "write " + f.Key + ": " + text
 }
 
 // family is the given one, or that of the names at hand; "" when they say nothing.
@@ -158,14 +175,22 @@ func (s *Side) fall(r Reader, c *Config, n int) {
 	}
 }
 
-// write says what would make the side read want: the first list that, read as it reads,
+// mend says what would make the side read want: the first list that, read as it reads,
 // does so.
-func (s *Side) write(c *Config, want []format.Layer, n int) string {
+func (s *Side) mend(c *Config, want []format.Layer, n int) {
+	if s.Fix = s.fix(c, want, n); s.Fix != nil {
+		s.Write = s.Fix.String()
+	} else {
+		s.Write = "no list makes it read " + layerText(want)
+	}
+}
+
+func (s *Side) fix(c *Config, want []format.Layer, n int) *Fix {
 	r := s.reader
 	if r.Argument != "" {
-		if got, _ := r.feed(idsOf(want, format.PostLayer), format.PostLayer, n); slices.Equal(got, want) {
-			text := idText(idsOf(want, format.PostLayer))
-			return "pass " + r.Argument + "={" + text[1:len(text)-1] + "}"
+		ids := idsOf(want, format.PostLayer)
+		if got, _ := r.feed(ids, format.PostLayer, n); slices.Equal(got, want) {
+			return &Fix{Argument: r.Argument, IDs: ids}
 		}
 	}
 	key := s.Key
@@ -182,11 +207,11 @@ func (s *Side) write(c *Config, want []format.Layer, n int) string {
 				continue
 			}
 			if got, _ := r.feed(ids, convention, n); slices.Equal(got, want) {
-				return "write " + key + ": " + idText(ids)
+				return &Fix{Key: key, IDs: ids}
 			}
 		}
 	}
-	return "no list makes it read " + layerText(want)
+	return nil
 }
 
 // layerText is "P_2 P_30 P_58".

@@ -63,7 +63,7 @@ func (r *Resolution) compare(s *Side) {
 		return
 	}
 	if r.in.Config == nil {
-		s.Write = s.write(nil, r.ref, r.Depth)
+		s.mend(nil, r.ref, r.Depth)
 		return
 	}
 	switch {
@@ -76,7 +76,7 @@ func (r *Resolution) compare(s *Side) {
 		if s.Role == "config" {
 			s.Notes = append(s.Notes, r.diff("the config wants", s.Layers))
 		} else {
-			s.Write = s.write(r.in.Config, r.ref, r.Depth)
+			s.mend(r.in.Config, r.ref, r.Depth)
 		}
 	}
 }

@@ -134,22 +134,34 @@ func (r *reachFlags) key() (string, error) {
 		}
 		return key, nil
 	case r.keyFile != "":
-		f, err := os.Open(r.keyFile)
-		if err != nil {
-			return "", fmt.Errorf("open --api-key-file: %w", err)
+		key, err := secretFile("--api-key-file", r.keyFile)
+		if err == nil && key == "" {
+			err = noSingleLine("--api-key-file", r.keyFile)
 		}
-		data, err := io.ReadAll(io.LimitReader(f, 64<<10))
-		if err = errors.Join(err, f.Close()); err != nil {
-			return "", fmt.Errorf("read --api-key-file: %w", err)
-		}
-		key := strings.TrimSpace(string(data))
-		if key == "" || strings.ContainsAny(key, "\r\n") {
-			return "", usagef("--api-key-file %s: holds no single line", r.keyFile)
-		}
-		return key, nil
+		return key, err
 	}
 	return "", nil
 }
+
+// secretFile is the one line of a file that holds a secret, "" when it is empty. Not more
+// is read than a secret can have: what a flag names may have no end.
+func secretFile(flag, path string) (string, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return "", fmt.Errorf("open %s: %w", flag, err)
+	}
+	data, err := io.ReadAll(io.LimitReader(f, 64<<10))
+	if err = errors.Join(err, f.Close()); err != nil {
+		return "", fmt.Errorf("read %s: %w", flag, err)
+	}
+	secret := strings.TrimSpace(string(data))
+	if strings.ContainsAny(secret, "\r\n") {
+		return "", noSingleLine(flag, path)
+	}
+	return secret, nil
+}
+
+func noSingleLine(flag, path string) error { return usagef("%s %s: holds no single line", flag, path) }
 
 // printableName shows the name of a variable, but nothing that looks like a key given
 // in its place.

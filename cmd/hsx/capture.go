@@ -279,20 +279,12 @@ func (r *captureResult) print(w io.Writer, o captureOptions, m *shard.Manifest) 
 	fmt.Fprintf(&b, "captured %s (%s, %s of states) into %s\n", count(int64(r.Samples), "sample"), count(r.Tokens, "token"), bytesText(r.Bytes), o.out)
 	fact(&b, "server", "%s %s, model %s", r.Server.Engine, printable(r.Server.Version), printable(r.Server.Model))
 	describeDataset(&b, m)
-	for _, f := range []struct {
-		n    int
-		noun string
-		what string
-	}{
-		{r.Skipped, "prompt", "in the dataset already, or given twice"},
-		{r.Retries, "request", "sent again"},
-		{r.Removed, "file", "of the server removed after the commit"},
-		{r.Rejected, "prompt", "rejected"},
-	} {
-		if f.n > 0 {
-			fmt.Fprintf(&b, "  %s %s\n", count(int64(f.n), f.noun), f.what)
-		}
-	}
+	tallies(&b,
+		tally{r.Skipped, "prompt", "in the dataset already, or given twice"},
+		tally{r.Retries, "request", "sent again"},
+		tally{r.Removed, "file", "of the server removed after the commit"},
+		tally{r.Rejected, "prompt", "rejected"},
+	)
 	if r.Interrupted {
 		b.WriteString("interrupted: all of the above is committed; run the same command to continue\n")
 	}

@@ -195,16 +195,9 @@ func (r *exportResult) print(w io.Writer, asJSON bool) error {
 			fact(&b, s.Name, "%s, %s", count(int64(s.Samples), "sample"), count(s.Tokens, "token"))
 		}
 	}
-	for _, f := range []struct {
-		n    int
-		what string
-	}{{r.LeftOut, "not selected"}, {r.Refused, "refused"}} {
-		if f.n > 0 {
-			fmt.Fprintf(&b, "  %s %s\n", count(int64(f.n), "sample"), f.what)
-		}
-	}
-	if r.Kept > 0 && r.Written > 0 {
-		fmt.Fprintf(&b, "  %s there already\n", count(int64(r.Kept), "file"))
+	tallies(&b, tally{r.LeftOut, "sample", "not selected"}, tally{r.Refused, "sample", "refused"})
+	if r.Written > 0 {
+		tallies(&b, tally{r.Kept, "file", "there already"})
 	}
 	_, err := io.WriteString(w, b.String())
 	return err

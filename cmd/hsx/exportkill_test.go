@@ -120,22 +120,8 @@ func TestExportKill(t *testing.T) {
 // whether the kill came before the end.
 func killExport(t *testing.T, rng *rand.Rand, ds, dir string) bool {
 	t.Helper()
-	cmd := process(t, exportMany(ds, dir)...)
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	done := make(chan error, 1)
-	go func() { done <- cmd.Wait() }()
-	enough, extra := rng.IntN(exportSamples), time.Duration(rng.IntN(3000))*time.Microsecond
-	for {
-		select {
-		case err := <-done:
-			if err != nil {
-				t.Fatalf("export: %v", err)
-			}
-			return false
-		case <-time.After(200 * time.Microsecond):
-		}
+	enough := rng.IntN(exportSamples)
+	return killAfter(t, rng, process(t, exportMany(ds, dir)...), func() bool {
 		n := 0
 		_ = filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error { // names come and go
 			if err == nil && !d.IsDir() {
@@ -143,15 +129,8 @@ func killExport(t *testing.T, rng *rand.Rand, ds, dir string) bool {
 			}
 			return nil
 		})
-		if n >= enough {
-			break
-		}
-	}
-	time.Sleep(extra)
-	if err := cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
-		t.Fatal(err)
-	}
-	return <-done != nil
+		return n >= enough
+	})
 }
 
 // TestExportInterrupt sends the signal of ^C while export writes: it finishes the files it

@@ -96,7 +96,8 @@ func (e *exportLists) tools(c configPart) ([]tool, error) {
 			t.name += " (" + r.Family + ")"
 		}
 		if t.Verdict == "ok" { // as a config that it reads has it
-			t.Write = fmt.Sprintf("write %s: %s", t.Key, idList(t.IDs))
+			t.Fix = &validate.Fix{Key: t.Key, IDs: t.IDs}
+			t.Write = t.Fix.String()
 		}
 		if t.trainer {
 			out = slices.Insert(out, 0, t)
@@ -132,18 +133,17 @@ func (e *exportLists) draftConfig() ([]byte, error) {
 		return nil, err
 	}
 	tools = slices.DeleteFunc(tools, func(t tool) bool {
-		return e.server == "" && !t.trainer || strings.HasPrefix(t.Write, "pass ") // not chosen, or looks at no config
+		return e.server == "" && !t.trainer || t.Fix != nil && t.Fix.Argument != "" // not chosen, or looks at no config
 	})
 	if len(tools) == 0 || len(e.layers) == 0 {
 		return nil, errors.New("there are no layers, or no tool is named that reads them from a config: choose a --server")
 	}
 	c, from := e.start(), map[string]string{}
 	for _, t := range tools {
-		key, list, _ := strings.Cut(strings.TrimPrefix(t.Write, "write "), ": ")
-		var ids []int
-		if json.Unmarshal([]byte(list), &ids) != nil {
+		if t.Fix == nil {
 			return nil, fmt.Errorf("%s: %s", t.name, t.Write)
 		}
+		key, ids := t.Fix.Key, t.Fix.IDs
 		if have, ok := c[key]; ok && !slices.Equal(have, ids) {
 			return nil, fmt.Errorf("no config suits both: %s wants %s: %s, and %s %s (write one for each; --target or --family says which family it is)",
 				from[key], key, idList(have), t.name, idList(ids))

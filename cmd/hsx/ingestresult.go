@@ -72,20 +72,12 @@ func (r *ingestResult) print(w io.Writer, o ingestOptions) error {
 	if r.manifest != nil {
 		describeDataset(&b, r.manifest)
 	}
-	for _, f := range []struct {
-		n    int
-		noun string
-		what string
-	}{
-		{r.Skipped, "input", "in the dataset already"},
-		{r.Side, "file", "beside the samples (vocabulary maps, configs, indexes)"},
-		{r.Ignored, "file", "ignored"},
-		{r.Rejected, "input", "rejected"},
-	} {
-		if f.n > 0 {
-			fmt.Fprintf(&b, "  %s %s\n", count(int64(f.n), f.noun), f.what)
-		}
-	}
+	tallies(&b,
+		tally{r.Skipped, "input", "in the dataset already"},
+		tally{r.Side, "file", "beside the samples (vocabulary maps, configs, indexes)"},
+		tally{r.Ignored, "file", "ignored"},
+		tally{r.Rejected, "input", "rejected"},
+	)
 	if r.Follow != nil {
 		r.Follow.describe(&b)
 	}

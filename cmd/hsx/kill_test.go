@@ -144,23 +144,33 @@ func TestKill(t *testing.T) {
 // fast the machine is. It reports whether the kill came before the end.
 func killAt(t *testing.T, rng *rand.Rand, ds, dumps string) bool {
 	t.Helper()
-	cmd := process(t, ingestMany(ds, dumps)...)
+	shards := rng.IntN(manySamples / 2)
+	return killAfter(t, rng, process(t, ingestMany(ds, dumps)...), func() bool {
+		entries, _ := os.ReadDir(filepath.Join(ds, "shards")) // no directory is no shards
+		return len(entries) >= shards
+	})
+}
+
+// killAfter starts a process and kills it at a random instant after reached says so. It
+// reports whether the kill came before the end, which must be a good one.
+func killAfter(t *testing.T, rng *rand.Rand, cmd *exec.Cmd, reached func() bool) bool {
+	t.Helper()
+	extra := time.Duration(rng.IntN(3000)) * time.Microsecond
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
 	done := make(chan error, 1)
 	go func() { done <- cmd.Wait() }()
-	shards, extra := rng.IntN(manySamples/2), time.Duration(rng.IntN(3000))*time.Microsecond
 	for {
 		select {
 		case err := <-done:
 			if err != nil {
-				t.Fatalf("ingest: %v", err)
+				t.Fatalf("%s: %v", cmd.Args[1], err)
 			}
 			return false
 		case <-time.After(200 * time.Microsecond):
 		}
-		if entries, _ := os.ReadDir(filepath.Join(ds, "shards")); len(entries) >= shards { // no directory is no shards
+		if reached() {
 			break
 		}
 	}

@@ -125,6 +125,22 @@ func dtypes(l format.Layout) string {
 	return strings.Join(out, ", ")
 }
 
+// tally is a count that a result has a line for, unless it is 0.
+type tally struct {
+	n    int
+	noun string
+	what string
+}
+
+// tallies writes the counts of a result: "  3 inputs rejected".
+func tallies(b *strings.Builder, list ...tally) {
+	for _, t := range list {
+		if t.n > 0 {
+			fmt.Fprintf(b, "  %s %s\n", count(int64(t.n), t.noun), t.what)
+		}
+	}
+}
+
 // factWidth is where the lines of facts are wrapped: a terminal of 80 columns.
 const factWidth = 80
 

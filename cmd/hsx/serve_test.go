@@ -250,8 +250,8 @@ func TestServeDiskFull(t *testing.T) {
 func TestServeUsage(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	empty := filepath.Join(dir, "empty")
-	if err := os.WriteFile(empty, []byte("\n"), 0o600); err != nil {
+	empty, lines := filepath.Join(dir, "empty"), filepath.Join(dir, "lines")
+	if err := errors.Join(os.WriteFile(empty, []byte("\n"), 0o600), os.WriteFile(lines, []byte("one\ntwo\n"), 0o600)); err != nil {
 		t.Fatal(err)
 	}
 	for name, c := range map[string]struct {
@@ -263,6 +263,8 @@ func TestServeUsage(t *testing.T) {
 		"reachable by ip": {[]string{"--listen", "0.0.0.0:0"}, "can be reached"},
 		"empty token":     {[]string{"--token-file", empty}, "is empty"},
 		"unset token":     {[]string{"--token-env", "HSX_NO_SUCH_VARIABLE"}, "not set or empty"},
+		"token as a name": {[]string{"--token-env", "sk-proj-secret"}, "the variable (not shown) is not set or empty"},
+		"two lines":       {[]string{"--token-file", lines}, "holds no single line"},
 		"two tokens":      {[]string{"--token-env", "A", "--token-file", "b"}, "pass one of them"},
 		"client ca alone": {[]string{"--client-ca", empty}, "it needs --tls-cert"},
 		"no size":         {[]string{"--max-body", "big"}, "--max-body"},

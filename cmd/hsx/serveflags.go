@@ -98,19 +98,15 @@ func (o *serveFlags) token() (string, error) {
 	case o.tokenEnv != "":
 		token := strings.TrimSpace(os.Getenv(o.tokenEnv))
 		if token == "" {
-			return "", usagef("--token-env: the variable %q is not set or empty", o.tokenEnv)
+			return "", usagef("--token-env: the variable %s is not set or empty", printableName(o.tokenEnv))
 		}
 		return token, nil
 	case o.tokenFile != "":
-		data, err := os.ReadFile(o.tokenFile)
-		if err != nil {
-			return "", fmt.Errorf("read --token-file: %w", err)
+		token, err := secretFile("--token-file", o.tokenFile)
+		if err == nil && token == "" {
+			err = usagef("--token-file: %s is empty", o.tokenFile)
 		}
-		token := strings.TrimSpace(string(data))
-		if token == "" {
-			return "", usagef("--token-file: %s is empty", o.tokenFile)
-		}
-		return token, nil
+		return token, err
 	}
 	return "", nil
 }
