@@ -32,10 +32,10 @@ func (r normRule) String() string {
 
 // ruleOf is the rule of a model_type, as its final norm is written in transformers.
 func ruleOf(modelType string) normRule {
-	switch strings.TrimSuffix(modelType, "_text") {
-	case "gemma", "gemma2", "gemma3", "recurrent_gemma", "vaultgemma",
-		"qwen3_next", "qwen3_5", "qwen3_5_moe", "minimax_m3_vl", "step3p5", "step3p7":
+	if format.UnitOffsetNorm(modelType) {
 		return normRule{unit: true}
+	}
+	switch strings.TrimSuffix(modelType, "_text") {
 	case "gpt_oss":
 		return normRule{wide: true}
 	case "gemma3n", "gemma4", "gemma4_unified", "diffusion_gemma", "muse_glimmer",

@@ -3,6 +3,7 @@ package format
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
 )
 
 // Target is what hsx knows of the target model; a zero field is unknown.
@@ -51,4 +52,16 @@ func ParseTarget(data []byte) (Target, error) {
 		name = f.Type
 	}
 	return Target{Name: name, Layers: f.Layers, HiddenSize: f.Hidden, VocabSize: f.Vocab}, nil
+}
+
+// UnitOffsetNorm reports whether the RMS norms of a family of models, by the model_type
+// of its text model, multiply by 1+w and not by the stored w. Source: the model code
+// of transformers, one file a family.
+func UnitOffsetNorm(modelType string) bool {
+	switch strings.TrimSuffix(modelType, "_text") {
+	case "gemma", "gemma2", "gemma3", "recurrent_gemma", "vaultgemma",
+		"qwen3_next", "qwen3_5", "qwen3_5_moe", "minimax_m3_vl", "step3p5", "step3p7":
+		return true
+	}
+	return false
 }

@@ -46,3 +46,15 @@ func TestParseTarget(t *testing.T) {
 		})
 	}
 }
+
+func TestUnitOffsetNorm(t *testing.T) {
+	t.Parallel()
+	for kind, want := range map[string]bool{
+		"gemma": true, "gemma2": true, "gemma3": true, "gemma3_text": true, "qwen3_next": true, "qwen3_5_text": true, "step3p5": true,
+		"gemma3n": false, "gemma3n_text": false, "gemma4": false, "gemma4_text": false, "llama": false, "qwen3": false, "": false,
+	} {
+		if got := format.UnitOffsetNorm(kind); got != want {
+			t.Errorf("UnitOffsetNorm(%q): got %t, want %t", kind, got, want)
+		}
+	}
+}

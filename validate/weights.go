@@ -7,7 +7,6 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
-	"strings"
 
 	"hsx/format"
 )
@@ -118,7 +117,7 @@ func (w *Weights) config(cfg []byte) (weightsConfig, error) {
 		}
 		w.Eps = *out.Eps
 	}
-	w.UnitOffset = strings.HasPrefix(out.Type, "gemma") && !strings.HasPrefix(out.Type, "gemma3n") || out.Type == "qwen3_next"
+	w.UnitOffset = format.UnitOffsetNorm(out.Type)
 	return out, nil
 }
 

@@ -66,6 +66,16 @@ func TestNewWeights(t *testing.T) {
 			tensors: []*format.Tensor{table("model.norm.weight", 4)},
 			norm:    "model.norm.weight", eps: 1e-6, offset: true,
 		},
+		"a text model with an offset": {
+			cfg:     `{"model_type":"qwen3_5","text_config":{"model_type":"qwen3_5_text","num_hidden_layers":5,"hidden_size":4}}`,
+			tensors: []*format.Tensor{table("model.norm.weight", 4)},
+			norm:    "model.norm.weight", eps: 1e-6, offset: true,
+		},
+		"gemma without an offset": {
+			cfg:     `{"model_type":"gemma4","num_hidden_layers":5,"hidden_size":4}`,
+			tensors: []*format.Tensor{table("model.norm.weight", 4)},
+			norm:    "model.norm.weight", eps: 1e-6,
+		},
 		"a norm with a bias": {
 			cfg:     `{"model_type":"gpt2","num_hidden_layers":5,"hidden_size":4}`,
 			tensors: []*format.Tensor{table("transformer.wte.weight", 9, 4), table("transformer.wpe.weight", 7, 4), table("transformer.ln_f.weight", 4), table("transformer.ln_f.bias", 4)},
