@@ -2,10 +2,9 @@ package shard
 
 import (
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
-	"regexp"
+	"strings"
 
 	"hsx/format"
 	"hsx/internal/atomicfile"
@@ -31,6 +30,11 @@ func (c *committer) do(t task) error {
 		return c.writeBatch(t.batch)
 	case t.sample != nil:
 		return c.writeSample(t.sample)
+	case t.rewrite != nil:
+		if err := c.commit(); err != nil {
+			return err
+		}
+		return t.rewrite(c)
 	}
 	return c.commit()
 }
@@ -100,7 +104,7 @@ func (c *committer) room(l format.Layout, bytes int64, origin format.Origin) err
 		return nil
 	}
 	var err error
-	c.cur, err = createShard(c.opt.fs, filepath.Join(c.dir, shardsDir), shardName(len(c.manifest.Shards)), l)
+	c.cur, err = createShard(c.opt.fs, filepath.Join(c.dir, shardsDir), c.manifest.nextName(), l)
 	if err != nil {
 		return err
 	}
@@ -140,9 +144,7 @@ func (c *committer) commit() error {
 			return err
 		}
 		c.cur = nil
-		m.Shards = append(m.Shards, info)
-		m.Rows += info.Rows
-		m.Tokens += info.Tokens
+		m.setShards(append(m.Shards, info))
 	}
 	var err error
 	if m.Inputs, err = c.inputs.write(c.opt.fs, c.dir); err != nil {
@@ -151,14 +153,9 @@ func (c *committer) commit() error {
 	if m.Rejected, err = c.rejected.write(c.opt.fs, c.dir); err != nil {
 		return err
 	}
-	data, err := m.encode()
-	if err != nil {
-		return fmt.Errorf("encode %s: %w", manifestName, err)
-	}
-	if err := atomicfile.Write(c.opt.fs, filepath.Join(c.dir, manifestName), data); err != nil {
+	if err := c.publish(&m); err != nil {
 		return err
 	}
-	c.manifest, c.fresh = &m, false
 	if c.opt.Committed != nil {
 		c.opt.Committed(m.Rows)
 	}
@@ -184,9 +181,9 @@ func removeUnlisted(fs atomicfile.FS, dir string, m *Manifest) error {
 	if err != nil {
 		return err
 	}
-	ours := regexp.MustCompile(`^[0-9]{6,}\.arrow(\.tmp)?$`)
+	ours := shardPattern()
 	for _, e := range entries {
-		if ours.MatchString(e.Name()) && !listed[e.Name()] {
+		if ours.MatchString(strings.TrimSuffix(e.Name(), atomicfile.TempSuffix)) && !listed[e.Name()] {
 			if err := fs.Remove(filepath.Join(dir, shardsDir, e.Name())); err != nil {
 				return err
 			}

@@ -72,17 +72,16 @@ func losses(seed int) map[string]hsxtest.Keep {
 	}
 }
 
-// crashes plays the story on a machine that stops before every operation in turn, or
+// crashes plays a story on a machine that stops before every operation in turn, or
 // in the middle of every other write, and returns the violations that it finds. mutate, if
 // not nil, spoils the file system: one violation is enough then, and writes, which
 // are many, are not stopped.
-func crashes(t *testing.T, mutate func(atomicfile.FS) atomicfile.FS) (violations []string) {
+func crashes(t *testing.T, steps []step, mutate func(atomicfile.FS) atomicfile.FS) (violations []string) {
 	t.Helper()
 	mutant := mutate != nil
 	if !mutant {
 		mutate = func(fs atomicfile.FS) atomicfile.FS { return fs }
 	}
-	steps := story()
 	want := undisturbed(t, steps)
 	whole := boot(t)
 	if _, err := play(dataset(whole.root), shard.WithFS(small(), mutate(whole)), steps); err != nil {
@@ -117,8 +116,13 @@ func crashes(t *testing.T, mutate func(atomicfile.FS) atomicfile.FS) (violations
 
 func TestPowerLoss(t *testing.T) {
 	t.Parallel()
-	for _, v := range crashes(t, nil) {
-		t.Error(v)
+	for name, steps := range map[string][]step{"ingest": story(), "compact": trickle()} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			for _, v := range crashes(t, steps, nil) {
+				t.Error(v)
+			}
+		})
 	}
 }
 
@@ -206,7 +210,7 @@ func TestPowerLossFindsMutants(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			violations := crashes(t, mutate)
+			violations := crashes(t, story(), mutate)
 			if len(violations) == 0 {
 				t.Fatal("no crash shows a violation")
 			}

@@ -3,6 +3,7 @@ package shard
 import (
 	"context"
 	"errors"
+	"fmt"
 	"iter"
 	"slices"
 
@@ -87,12 +88,15 @@ type Head struct {
 }
 
 // Shard opens shard i of the manifest and checks all of it but the states, which
-// Sample checks row by row. The error is a *CorruptError.
+// Sample checks row by row. The error is a *CorruptError, or wraps ErrReplaced.
 func (d *Dataset) Shard(i int) (*Shard, error) {
 	info := d.manifest.Shards[i]
 	s := &Shard{file: shardsDir + "/" + info.Name}
 	r, err := openShardFile(d.dir, info, d.manifest.Layout())
 	if err != nil {
+		if d.replaced(info) {
+			return nil, fmt.Errorf("%s: %w", s.file, ErrReplaced)
+		}
 		return nil, s.corrupt(-1, "", err)
 	}
 	s.r = r
@@ -101,6 +105,13 @@ func (d *Dataset) Shard(i int) (*Shard, error) {
 		return nil, s.corrupt(-1, "", err)
 	}
 	return s, nil
+}
+
+// replaced reports whether the dataset no longer lists a shard: then its absence is no
+// damage.
+func (d *Dataset) replaced(info Info) bool {
+	m, err := readManifest(d.dir)
+	return err == nil && !slices.ContainsFunc(m.Shards, func(s Info) bool { return s.Name == info.Name && s.XXH3 == info.XXH3 })
 }
 
 func (s *Shard) load(m *Manifest) error {

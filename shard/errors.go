@@ -13,6 +13,9 @@ var (
 	ErrNotDataset = errors.New("not a dataset")
 	// ErrVersion means a newer hsx wrote the dataset in a format this one cannot read.
 	ErrVersion = errors.New("newer format version")
+	// ErrReplaced means a writer joined or rewrote shards since the dataset was opened:
+	// open it again.
+	ErrReplaced = errors.New("dataset was rewritten since it was opened")
 	// ErrLocked means another process is writing to the dataset.
 	ErrLocked = errors.New("locked by another writer")
 	// ErrMismatch means the dataset holds something else than the caller wants to add.

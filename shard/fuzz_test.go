@@ -39,6 +39,7 @@ func FuzzManifest(f *testing.F) {
 	for _, change := range [][2]string{
 		{`"layer": 2`, `"layer": 3`}, {`"layer": 2`, `"layer": null, "norm": "post"`}, {`"rows": `, `"rows": -`},
 		{`"000001.arrow"`, `"../../000001.arrow"`}, {`"bfloat16"`, `"int64"`}, {`"hsx"`, `"HSX"`}, {`"shards": [`, `"shards": [{},`},
+		{`"000001.arrow"`, `"000000.arrow"`}, {`"000001.arrow"`, `"000001-0a.arrow"`},
 		{`"format"`, `"FORMAT": "hsx", "format"`}, {`"xxh3": "`, `"xxh3": "00`}, {`"hidden_size": 4`, `"hidden_size": 9223372036854775807`},
 	} {
 		f.Add(bytes.Replace(body, []byte(change[0]), []byte(change[1]), 1), true)

@@ -8,6 +8,9 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
 
 	"github.com/zeebo/xxh3"
 
@@ -23,8 +26,9 @@ const (
 	lockName     = "lock"
 )
 
-// Version is the dataset format that this package writes, and the newest it reads.
-const Version = 1
+// Version is the newest dataset format that this package reads. It writes the oldest
+// one that has what a dataset needs, so that older readers go on reading.
+const Version = 2
 
 const digestSize = 16
 
@@ -131,6 +135,28 @@ func (j stateJSON) state() format.State {
 	return s
 }
 
+// setShards gives the manifest its shards, and what follows from them.
+func (m *Manifest) setShards(shards []Info) {
+	m.Shards, m.Version, m.Rows, m.Tokens = shards, 1, 0, 0
+	for i, s := range shards {
+		if s.Name != shardName(i) {
+			m.Version = 2
+		}
+		m.Rows += s.Rows
+		m.Tokens += s.Tokens
+	}
+}
+
+// nextName is a name for one more shard: the next number after all of those that are
+// there, which need not be their count once shards were joined.
+func (m *Manifest) nextName() string {
+	next := 0
+	for _, s := range m.Shards {
+		next = max(next, shardNumber(s.Name)+1)
+	}
+	return shardName(next)
+}
+
 // The manifest's last member is the XXH3-128 of all bytes before it, so that no
 // flipped bit in a layer number or a norm state can pass for the truth.
 const sealKey = ",\n  \"xxh3\": \""
@@ -191,10 +217,18 @@ func (m *Manifest) check() error {
 		}
 	}
 	var rows, tokens int64
+	seen := map[string]bool{}
+	pattern := shardPattern()
 	for i, s := range m.Shards {
-		if s.Name != shardName(i) {
+		switch {
+		case m.Version == 1 && s.Name != shardName(i):
 			return fmt.Errorf("shard %d is named %q, want %q", i, s.Name, shardName(i))
+		case m.Version > 1 && !pattern.MatchString(s.Name):
+			return fmt.Errorf("shard %d is named %q, want a name like %q", i, s.Name, rewrittenName(i, s.XXH3))
+		case seen[s.Name]:
+			return fmt.Errorf("shard %d is named %q, as an earlier one", i, s.Name)
 		}
+		seen[s.Name] = true
 		if s.Bytes <= 0 || s.Rows <= 0 || s.Tokens < s.Rows || len(s.Fingerprint) != len(m.States) {
 			return fmt.Errorf("shard %q has %d bytes, %d rows, %d tokens and %d fingerprints", s.Name, s.Bytes, s.Rows, s.Tokens, len(s.Fingerprint))
 		}
@@ -207,7 +241,27 @@ func (m *Manifest) check() error {
 	return nil
 }
 
+// shardName is the name of a shard that was written in its turn, the only one that
+// version 1 knows.
 func shardName(i int) string { return fmt.Sprintf("%06d.arrow", i) }
+
+// rewrittenName is the name of a shard that takes the place of others, which it must
+// not overwrite: the number of the first of them, and a part of its own hash.
+func rewrittenName(number int, sum Digest) string {
+	return fmt.Sprintf("%06d-%x.arrow", number, sum[:8])
+}
+
+// shardPattern is what version 2 asks of a shard's name, which becomes a path.
+func shardPattern() *regexp.Regexp {
+	return regexp.MustCompile(`^[0-9]{6,18}(-[0-9a-z]+)?\.arrow$`)
+}
+
+// shardNumber is the number that a name begins with, which was checked.
+func shardNumber(name string) int {
+	digits, _, _ := strings.Cut(strings.TrimSuffix(name, ".arrow"), "-")
+	n, _ := strconv.Atoi(digits) // of at most 18 digits
+	return n
+}
 
 // readManifest reads the manifest of a directory. The error wraps ErrNotDataset when
 // there is none.

@@ -104,8 +104,8 @@ func vacant(dir string) error {
 func (m *merge) add(i int, part *Manifest) error {
 	if len(m.manifest.Shards) == 0 { // an empty dataset says nothing of the capture
 		m.manifest = *part
-		m.manifest.WrittenBy, m.manifest.Shards = m.opt.WrittenBy, []Info{}
-		m.manifest.Rows, m.manifest.Tokens = 0, 0
+		m.manifest.WrittenBy = m.opt.WrittenBy
+		m.manifest.setShards([]Info{})
 		m.manifest.Inputs, m.manifest.Rejected = Lines{}, Lines{}
 	} else if len(part.Shards) > 0 {
 		if diff := m.manifest.Layout().Diff(part.Layout()); diff != "" {
@@ -122,12 +122,12 @@ func (m *merge) add(i int, part *Manifest) error {
 		}
 		completeTarget(&m.manifest.Target, part.Target)
 	}
+	shards := m.manifest.Shards
 	for _, s := range part.Shards {
-		s.Name = shardName(len(m.manifest.Shards))
-		m.manifest.Shards = append(m.manifest.Shards, s)
-		m.manifest.Rows += s.Rows
-		m.manifest.Tokens += s.Tokens
+		s.Name = shardName(len(shards))
+		shards = append(shards, s)
 	}
+	m.manifest.setShards(shards)
 	takeInput := func(e entry) error { return m.takeInput(i, e) }
 	if _, err := eachLine(m.sources[i], inputsName, part.Inputs, takeInput); err != nil {
 		return err

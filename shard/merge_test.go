@@ -177,7 +177,7 @@ func TestMergeRefuses(t *testing.T) {
 	flip := func(b []byte) []byte { b[len(b)/2] ^= 1; return b }
 	cut := func(b []byte) []byte { return b[:len(b)-1] }
 	newer := func(b []byte) []byte {
-		return []byte(strings.Replace(string(b), `"version": 1`, `"version": 2`, 1))
+		return []byte(strings.Replace(string(b), `"version": 1`, `"version": 7`, 1))
 	}
 	with := func(layers int) shard.Options {
 		return shard.Options{Target: format.Target{Layers: layers}}
@@ -203,7 +203,7 @@ func TestMergeRefuses(t *testing.T) {
 		"changed input":   {[]string{plain(), made(shard.Options{}, nil, func(s *format.Sample) { s.ID, s.Input.Bytes = "other", 3 })}, shard.ErrMismatch, "two states"},
 		"targets":         {[]string{another(32), another(36)}, shard.ErrMismatch, "layers 32"},
 		"targets, late":   {[]string{first, another(32), another(36)}, shard.ErrMismatch, "layers 32"},
-		"newer manifest":  {[]string{first, spoilt("manifest.json", newer)}, shard.ErrVersion, "version 2"},
+		"newer manifest":  {[]string{first, spoilt("manifest.json", newer)}, shard.ErrVersion, "version 7"},
 		"damaged":         {[]string{first, spoilt("manifest.json", flip)}, nil, "manifest.json"},
 		"damaged journal": {[]string{first, spoilt("inputs.jsonl", flip)}, nil, "inputs.jsonl"},
 		"cut journal":     {[]string{first, spoilt("inputs.jsonl", cut)}, nil, "inputs.jsonl"},
@@ -239,7 +239,7 @@ func TestMergeIntoOther(t *testing.T) {
 	}{
 		"a dataset":         {func(s string) string { return s }, os.ErrExist},
 		"a damaged dataset": {func(s string) string { return strings.Replace(s, "bfloat16", "float16", 1) }, nil},
-		"a newer dataset":   {func(s string) string { return strings.Replace(s, `"version": 1`, `"version": 2`, 1) }, shard.ErrVersion},
+		"a newer dataset":   {func(s string) string { return strings.Replace(s, `"version": 1`, `"version": 7`, 1) }, shard.ErrVersion},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -20,6 +20,7 @@ import (
 
 // openShard is the shard that is being written.
 type openShard struct {
+	dir     string
 	file    *atomicfile.Pending
 	out     *shardFile
 	arrow   *ipc.FileWriter
@@ -30,6 +31,8 @@ type openShard struct {
 
 	layout format.Layout
 	origin format.Origin // of all rows
+
+	rewritten bool // its name comes from its content
 }
 
 func createShard(fs atomicfile.FS, dir, name string, l format.Layout) (*openShard, error) {
@@ -37,7 +40,7 @@ func createShard(fs atomicfile.FS, dir, name string, l format.Layout) (*openShar
 	if err != nil {
 		return nil, err
 	}
-	s := &openShard{file: f, out: &shardFile{f: f, skip: magicBytes}, schema: schema(l), moments: make([]moments, len(l.States))}
+	s := &openShard{dir: dir, file: f, out: &shardFile{f: f, skip: magicBytes}, schema: schema(l), moments: make([]moments, len(l.States))}
 	s.info.Name = name
 	s.arrow, err = ipc.NewFileWriter(s.out, ipc.WithSchema(s.schema))
 	if err != nil {
@@ -133,11 +136,14 @@ func (s *openShard) finish(states []stateJSON) (Info, error) {
 	if err := s.arrow.Close(); err != nil {
 		return Info{}, s.out.cause(err)
 	}
-	if err := s.file.Commit(); err != nil {
-		return Info{}, err
-	}
 	s.info.Bytes = s.out.n
 	s.info.XXH3 = Digest(s.out.hash.Sum128().Bytes())
+	if s.rewritten {
+		s.info.Name = rewrittenName(shardNumber(s.info.Name), s.info.XXH3)
+	}
+	if err := s.file.CommitAs(filepath.Join(s.dir, s.info.Name)); err != nil {
+		return Info{}, err
+	}
 	s.info.Head = Digest(s.out.head.Sum128().Bytes())
 	s.info.Index = Digest(s.index.Sum128().Bytes())
 	for i := range s.moments {

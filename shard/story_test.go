@@ -17,11 +17,12 @@ import (
 	"hsx/shard"
 )
 
-// step is one call of a writer: a sample, a rejection or a commit.
+// step is one call of a writer: a sample, a rejection, a commit or a compaction.
 type step struct {
-	sample *format.Sample
-	reject *format.Rejection
-	commit bool
+	sample  *format.Sample
+	reject  *format.Rejection
+	commit  bool
+	compact bool
 }
 
 // story is a run that has gathered batches, streamed samples, two explicit commits
@@ -45,6 +46,17 @@ func story() []step {
 		}
 	}
 	return append(steps, step{commit: true})
+}
+
+// trickle is a run whose commits leave small shards, and which ends in joining them:
+// all but the large one in their middle.
+func trickle() []step {
+	spec := hsxtest.Spec{Hidden: 4, Layers: []format.Layer{2, 30}, DType: format.BFloat16, Concat: true}
+	var steps []step
+	for i, n := range []int{7, 120, 5, 60, 9, 50, 70} { // 16 bytes a token; half a shard is 94 tokens
+		steps = append(steps, step{sample: hsxtest.Sample(spec, i, n)}, step{commit: true})
+	}
+	return append(steps, step{compact: true})
 }
 
 func small() shard.Options {
@@ -81,6 +93,8 @@ func perform(w *shard.Writer, steps []step) error {
 			err = w.Reject(*s.reject)
 		case s.commit:
 			err = w.Commit(context.Background())
+		case s.compact:
+			err = w.Compact(context.Background())
 		default:
 			var has bool
 			if has, err = w.Has(s.sample.Input); err == nil && !has {

@@ -3,6 +3,7 @@ package shard
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -50,6 +51,9 @@ func (d *Dataset) verifyShard(ctx context.Context, i int, report func(*CorruptEr
 	file := shardsDir + "/" + info.Name
 	f, err := mapped.Open(filepath.Join(d.dir, shardsDir, info.Name))
 	if errors.Is(err, os.ErrNotExist) {
+		if d.replaced(info) {
+			return fmt.Errorf("%s: %w", file, ErrReplaced)
+		}
 		report(corrupt(file, "is missing"))
 		return nil
 	}

@@ -66,11 +66,12 @@ type Writer struct {
 }
 
 // task is what the committer gets: a batch, or something to be answered: a sample
-// that is a batch of its own, or a commit.
+// that is a batch of its own, a commit, or a commit and then a rewriting of shards.
 type task struct {
-	batch  *batch
-	sample *format.Sample
-	answer chan error
+	batch   *batch
+	sample  *format.Sample
+	rewrite func(*committer) error
+	answer  chan error
 }
 
 // owner says where an id was first seen.
@@ -155,7 +156,7 @@ func (w *Writer) load() (*committer, error) {
 	fresh := errors.Is(err, ErrNotDataset)
 	switch {
 	case fresh:
-		m = &Manifest{Format: "hsx", Version: Version, Target: w.opt.Target, States: []stateJSON{}, Shards: []Info{}}
+		m = &Manifest{Format: "hsx", Version: 1, Target: w.opt.Target, States: []stateJSON{}, Shards: []Info{}}
 	case err != nil:
 		return nil, err
 	default:
@@ -358,7 +359,7 @@ func (w *Writer) run(c *committer) {
 		err := w.failed()
 		if err == nil {
 			err = c.do(t)
-			if err != nil && !errors.Is(err, mapped.ErrFault) { // a fault concerns one sample
+			if err != nil && !harmless(err) {
 				w.mu.Lock()
 				w.err = err
 				w.mu.Unlock()
@@ -373,6 +374,13 @@ func (w *Writer) run(c *committer) {
 		}
 	}
 	c.abandon()
+}
+
+// harmless tells an error that leaves the shards as they were: a fault concerns one
+// sample, a rewriting that failed nothing at all.
+func harmless(err error) bool {
+	var u unchanged
+	return errors.Is(err, mapped.ErrFault) || errors.As(err, &u)
 }
 
 func (w *Writer) loadInput(e entry) error {

@@ -85,14 +85,18 @@ func Create(fs FS, name string) (*Pending, error) {
 // Commit makes the file durable under its name: fsync, close, rename, fsync of the
 // directory, in this order. After an error the name holds what it held before, unless
 // the last step failed: then it holds one or the other after a power loss.
-func (p *Pending) Commit() error {
+func (p *Pending) Commit() error { return p.CommitAs(p.name) }
+
+// CommitAs is Commit under another name of the same directory, one that could not be
+// known before the content was.
+func (p *Pending) CommitAs(name string) error {
 	if err := errors.Join(p.Sync(), p.Close()); err != nil {
 		return errors.Join(err, p.fs.Remove(p.name+TempSuffix))
 	}
-	if err := p.fs.Rename(p.name+TempSuffix, p.name); err != nil {
+	if err := p.fs.Rename(p.name+TempSuffix, name); err != nil {
 		return errors.Join(err, p.fs.Remove(p.name+TempSuffix))
 	}
-	return p.fs.SyncDir(filepath.Dir(p.name))
+	return p.fs.SyncDir(filepath.Dir(name))
 }
 
 // Discard closes and removes the unfinished file.

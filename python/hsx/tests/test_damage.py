@@ -28,9 +28,9 @@ def rewrite(directory, change, seal=True):
 
 
 def test_a_newer_format_is_refused_by_name(copy):
-    rewrite(copy, lambda m: m.update(version=2, states="of another kind"), seal=False)
+    rewrite(copy, lambda m: m.update(version=7, states="of another kind"), seal=False)
     for verify in (False, "samples"):
-        with pytest.raises(hsx.VersionError, match="format version 2, this package reads up to 1"):
+        with pytest.raises(hsx.VersionError, match="format version 7, this package reads up to 2"):
             hsx.open(copy, verify=verify)
 
 
@@ -52,6 +52,9 @@ CHANGES = {
     "tokens of a shard": lambda m: m["shards"][0].update(tokens=0),
     "no rows": lambda m: m["shards"][0].update(rows=0),
     "a path": lambda m: m["shards"][0].update(name="../shards/000000.arrow"),
+    "a path in version 2": lambda m: (m.update(version=2), m["shards"][0].update(name="../shards/000000.arrow")),
+    "a name of version 2": lambda m: m["shards"][0].update(name="000000-ab.arrow"),
+    "a name twice": lambda m: (m.update(version=2), [s.update(name="000000.arrow") for s in m["shards"]]),
     "no digest": lambda m: m["shards"][0].pop("head"),
     "a list": lambda m: m.update(inputs=[]),
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,9 @@ from hsx._digest import hasher
 from hsx._errors import CorruptError, HsxError, VersionError
 
 NAME = "manifest.json"
-VERSION = 1  # the newest that this package reads
+VERSION = 2  # the newest that this package reads
 DTYPES = ("bfloat16", "float16", "float32")  # of states
+_NAME = re.compile(r"[0-9]{6,18}(-[0-9a-z]+)?\.arrow")  # of a shard
 _SEAL = b',\n  "xxh3": "'  # begins the last member, the digest of all bytes before it
 
 
@@ -96,9 +98,12 @@ def _decode(doc: dict[str, Any]) -> Manifest:
     for state in states:
         if state.dtype not in DTYPES:
             raise ValueError(f"{state.column} is of type {state.dtype!r}, want one of {', '.join(DTYPES)}")
+    if len({s.name for s in shards}) < len(shards):
+        raise ValueError("names a shard twice")
     for i, shard in enumerate(shards):
-        # The name becomes a path, so it must be the only one that it may be.
-        if shard.name != f"{i:06d}.arrow" or not 0 < shard.rows <= shard.tokens:
+        # The name becomes a path. In version 1 it is the only one that it may be.
+        named = shard.name == f"{i:06d}.arrow" if doc["version"] == 1 else _NAME.fullmatch(shard.name)
+        if not named or not 0 < shard.rows <= shard.tokens:
             raise ValueError(f"shard {i} is named {shard.name!r} and has {shard.rows} rows and {shard.tokens} tokens")
     rows, tokens = sum(s.rows for s in shards), sum(s.tokens for s in shards)
     if (doc["rows"], doc["tokens"]) != (rows, tokens):

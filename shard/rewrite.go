@@ -1,0 +1,159 @@
+package shard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+
+	"hsx/format"
+	"hsx/internal/atomicfile"
+	"hsx/internal/mapped"
+)
+
+// Compact makes everything put so far durable, as Commit does, and joins the small
+// shards at the end of the dataset, which frequent commits leave, into full ones.
+// Small is less than half of Options.ShardBytes. Rows keep their order, and the
+// dataset is what it was or what it becomes at any instant; a reader that opened it
+// before must open it again. An error that wraps ctx's, or is a *CorruptError in a
+// shard, leaves the writer usable.
+func (w *Writer) Compact(ctx context.Context) error {
+	return w.rewrite(ctx, func(c *committer) error {
+		small := len(c.manifest.Shards)
+		for small > 0 && c.manifest.stateBytes(c.manifest.Shards[small-1]) < c.opt.ShardBytes/2 {
+			small--
+		}
+		return c.regroup(ctx, small)
+	})
+}
+
+// rewrite commits, and has the committer do something with the shards that are there.
+func (w *Writer) rewrite(ctx context.Context, do func(*committer) error) error {
+	if err := w.flush(ctx); err != nil {
+		return err
+	}
+	w.seen = nil // its shards may go
+	return w.ask(ctx, task{rewrite: do})
+}
+
+// unchanged is an error of a rewriting that left the dataset as it was.
+type unchanged struct{ error }
+
+func (u unchanged) Unwrap() error { return u.error }
+
+// stateBytes is how much states a shard holds, however it stores them.
+func (m *Manifest) stateBytes(s Info) int64 {
+	perToken := int64(0)
+	for _, st := range m.States {
+		perToken += int64(m.HiddenSize * st.DType.Size())
+	}
+	return s.Tokens * perToken
+}
+
+// regroup goes through the shards from the given one on and makes one of as many as
+// fit into a shard of full size. What it does follows from the manifest alone and
+// leaves nothing to do, so a run that was killed is completed by another one.
+func (c *committer) regroup(ctx context.Context, from int) error {
+	for i := from; i < len(c.manifest.Shards); i++ {
+		shards := c.manifest.Shards
+		end, size := i+1, c.manifest.stateBytes(shards[i])
+		for end < len(shards) && size+c.manifest.stateBytes(shards[end]) <= c.opt.ShardBytes {
+			size += c.manifest.stateBytes(shards[end])
+			end++
+		}
+		if end-i > 1 {
+			if err := c.replace(ctx, i, end); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// replace puts one shard in the place of those from i up to end: the new one first,
+// then the manifest, and then the old ones are removed.
+func (c *committer) replace(ctx context.Context, i, end int) error {
+	info, err := c.join(ctx, i, end)
+	if err != nil {
+		return unchanged{fmt.Errorf("rewrite shards of %s: %w", c.dir, err)}
+	}
+	m, old := *c.manifest, c.manifest.Shards
+	m.setShards(append(append(append([]Info{}, old[:i]...), info), old[end:]...))
+	if err := c.publish(&m); err != nil {
+		return err
+	}
+	return removeUnlisted(c.opt.fs, c.dir, &m)
+}
+
+// join writes the rows of the shards from i up to end, each checked against its digest,
+// into a new one.
+func (c *committer) join(ctx context.Context, i, end int) (info Info, err error) {
+	ds := &Dataset{dir: c.dir, manifest: c.manifest}
+	first := c.manifest.Shards[i]
+	out, err := createShard(c.opt.fs, filepath.Join(c.dir, shardsDir), shardName(shardNumber(first.Name)), c.manifest.Layout())
+	if err != nil {
+		return Info{}, err
+	}
+	out.rewritten = true
+	cp := &copier{out: out, limit: c.opt.BatchBytes, gathered: newBatch(c.opt.BatchBytes), single: newBatch(0)}
+	for ; i < end && err == nil; i++ {
+		ds.shardSamples(ctx, i, func(s *format.Sample, serr error) bool {
+			if err = serr; err == nil {
+				err = mapped.Guard(func() error { return cp.put(s) })
+			}
+			return err == nil
+		})
+	}
+	if err == nil {
+		err = cp.flush()
+	}
+	if err != nil {
+		return Info{}, errors.Join(err, out.file.Discard())
+	}
+	return out.finish(c.manifest.States)
+}
+
+// copier adds samples to a shard, in the batches in which a writer would.
+type copier struct {
+	out              *openShard
+	limit            int64 // bytes of states of a batch
+	gathered, single *batch
+}
+
+func (c *copier) put(s *format.Sample) error {
+	size := s.Bytes()
+	alone := size >= c.limit/2
+	if alone || c.gathered.stateBytes+size > c.limit {
+		if err := c.flush(); err != nil {
+			return err
+		}
+	}
+	if !alone {
+		return c.gathered.add(s)
+	}
+	c.single.reset()
+	c.single.layout = s.Layout()
+	c.single.addSmall(s, [digestSize]byte{}) // the digest follows when the states are written
+	return c.out.stream(c.single, s)
+}
+
+func (c *copier) flush() error {
+	if c.gathered.rowsInBatch == 0 {
+		return nil
+	}
+	defer c.gathered.reset()
+	return c.out.write(c.gathered)
+}
+
+// publish makes a manifest the dataset's.
+func (c *committer) publish(m *Manifest) error {
+	data, err := m.encode()
+	if err != nil {
+		return fmt.Errorf("encode %s: %w", manifestName, err)
+	}
+	if err := atomicfile.Write(c.opt.fs, filepath.Join(c.dir, manifestName), data); err != nil {
+		return err
+	}
+	c.manifest, c.fresh = m, false
+	return nil
+}
