@@ -11,21 +11,23 @@ import (
 	"hsx/internal/mapped"
 )
 
-// Dataset is a committed state of a dataset directory, open for reading. Writers do
-// not disturb it: it goes on seeing the manifest that it read.
+// Dataset is a committed state of a dataset, open for reading. Writers do not disturb
+// it: it goes on seeing the manifest that it read.
 type Dataset struct {
-	dir      string
+	place    place
 	manifest *Manifest
 }
 
 // Open reads the manifest of a dataset and nothing that it does not list. The error
 // wraps ErrNotDataset when there is none, and is a *CorruptError when it is damaged.
-func Open(dir string) (*Dataset, error) {
-	m, err := readManifest(dir)
+func Open(dir string) (*Dataset, error) { return open(directory(dir)) }
+
+func open(p place) (*Dataset, error) {
+	m, _, err := readManifest(p)
 	if err != nil {
 		return nil, err
 	}
-	return &Dataset{dir: dir, manifest: m}, nil
+	return &Dataset{place: p, manifest: m}, nil
 }
 
 // Manifest is what the dataset says of itself. It must not be changed.
@@ -88,11 +90,12 @@ type Head struct {
 }
 
 // Shard opens shard i of the manifest and checks all of it but the states, which
-// Sample checks row by row. The error is a *CorruptError, or wraps ErrReplaced.
+// Sample checks row by row. The error is a *CorruptError, wraps ErrReplaced, or says that a
+// store did not answer.
 func (d *Dataset) Shard(i int) (*Shard, error) {
 	info := d.manifest.Shards[i]
 	s := &Shard{file: shardsDir + "/" + info.Name}
-	r, err := openShardFile(d.dir, info, d.manifest.Layout())
+	r, err := openShardFile(d.place, info, d.manifest.Layout())
 	if err != nil {
 		if d.replaced(info) {
 			return nil, fmt.Errorf("%s: %w", s.file, ErrReplaced)
@@ -110,7 +113,7 @@ func (d *Dataset) Shard(i int) (*Shard, error) {
 // replaced reports whether the dataset no longer lists a shard: then its absence is no
 // damage.
 func (d *Dataset) replaced(info Info) bool {
-	m, err := readManifest(d.dir)
+	m, _, err := readManifest(d.place)
 	return err == nil && !slices.ContainsFunc(m.Shards, func(s Info) bool { return s.Name == info.Name && s.XXH3 == info.XXH3 })
 }
 
@@ -131,6 +134,10 @@ func (s *Shard) load(m *Manifest) error {
 }
 
 func (s *Shard) corrupt(row int, id string, err error) error {
+	var u *unread
+	if errors.As(err, &u) {
+		return fmt.Errorf("read %s: %w", s.file, u.error)
+	}
 	return &CorruptError{File: s.file, Row: row, ID: id, Err: err}
 }
 
@@ -158,7 +165,7 @@ func (s *Shard) Head(row int) (Head, error) {
 
 // Sample is row i, checked against its digest. Its states and mask alias the map
 // until Close; read them under Guard when the files may shrink meanwhile. The
-// error is a *CorruptError.
+// error is a *CorruptError, unless a store did not answer.
 func (s *Shard) Sample(row int) (*format.Sample, error) {
 	b, i := s.find(row)
 	out, err := b.sample(i)

@@ -13,6 +13,7 @@ import (
 	"hsx/format"
 	"hsx/internal/arrowmsg"
 	"hsx/internal/hsxtest"
+	"hsx/internal/mapped"
 )
 
 // written is the bytes of a shard of one record batch of three rows, of which the
@@ -51,7 +52,7 @@ func readBatch(data []byte, l format.Layout) (good int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	b, err := (&reader{layout: l, batch: []arrowmsg.Message{m}}).decode(0)
+	b, err := (&reader{layout: l, file: &mapped.File{}, batch: []arrowmsg.Message{m}}).decode(0)
 	if err != nil {
 		return 0, err
 	}

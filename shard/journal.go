@@ -3,9 +3,7 @@ package shard
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 
@@ -37,7 +35,7 @@ type journal struct {
 // killed writer left behind it.
 func openJournal[T any](fs atomicfile.FS, dir, name string, committed Lines, use func(T) error) (*journal, error) {
 	j := &journal{name: name, lines: committed}
-	data, err := eachLine(dir, name, committed, use)
+	data, err := eachLine(directory(dir), name, committed, use)
 	if err != nil {
 		return nil, err
 	}
@@ -51,8 +49,8 @@ func openJournal[T any](fs atomicfile.FS, dir, name string, committed Lines, use
 
 // eachLine hands the value of each line of the committed part to use, and returns that
 // part.
-func eachLine[T any](dir, name string, committed Lines, use func(T) error) ([]byte, error) {
-	data, err := readCommitted(dir, name, committed)
+func eachLine[T any](p place, name string, committed Lines, use func(T) error) ([]byte, error) {
+	data, err := readCommitted(p, name, committed)
 	if err != nil {
 		return nil, err
 	}
@@ -71,25 +69,18 @@ func eachLine[T any](dir, name string, committed Lines, use func(T) error) ([]by
 }
 
 // readCommitted reads the part of a journal that the manifest names, and checks it.
-func readCommitted(dir, name string, committed Lines) ([]byte, error) {
+func readCommitted(p place, name string, committed Lines) ([]byte, error) {
 	if committed.Bytes == 0 {
 		return nil, nil
 	}
-	f, err := os.Open(filepath.Join(dir, name))
-	if err != nil {
-		if errors.Is(err, os.ErrNotExist) {
-			return nil, corrupt(name, "is missing, the manifest calls for %d bytes", committed.Bytes)
-		}
-		return nil, err
-	}
-	defer func() { _ = f.Close() }() // opened for reading
-	data, err := io.ReadAll(io.LimitReader(f, committed.Bytes))
+	data, err := p.lines(name, committed)
 	if err != nil {
 		return nil, err
 	}
-	if int64(len(data)) != committed.Bytes {
+	if int64(len(data)) < committed.Bytes {
 		return nil, corrupt(name, "has %d bytes, the manifest calls for %d", len(data), committed.Bytes)
 	}
+	data = data[:committed.Bytes]
 	if sum := Digest(xxh3.Hash128(data).Bytes()); sum != committed.XXH3 {
 		return nil, corrupt(name, "has XXH3 %s, the manifest calls for %s", sum, committed.XXH3)
 	}

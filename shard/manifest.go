@@ -6,8 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
@@ -263,20 +261,15 @@ func shardNumber(name string) int {
 	return n
 }
 
-// readManifest reads the manifest of a directory. The error wraps ErrNotDataset when
-// there is none.
-func readManifest(dir string) (*Manifest, error) {
-	data, err := os.ReadFile(filepath.Join(dir, manifestName))
-	if errors.Is(err, os.ErrNotExist) {
-		if _, err := os.Stat(dir); err != nil {
-			return nil, err
-		}
-		return nil, fmt.Errorf("%s has no %s: %w", dir, manifestName, ErrNotDataset)
-	}
+// readManifest reads the manifest of a place, and its version there. The error wraps
+// ErrNotDataset when there is none.
+func readManifest(p place) (m *Manifest, version string, err error) {
+	data, version, err := p.manifest()
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
-	return decodeManifest(data)
+	m, err = decodeManifest(data)
+	return m, version, err
 }
 
 // completeTarget fills what is not known of have from t.

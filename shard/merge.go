@@ -90,7 +90,7 @@ func Merge(dir string, sources []string, opt MergeOptions) (*Manifest, error) {
 // vacant refuses a directory that holds a dataset, be it one that cannot be read, or
 // other things.
 func vacant(dir string) error {
-	_, err := readManifest(dir)
+	_, _, err := readManifest(directory(dir))
 	switch {
 	case err == nil:
 		return fmt.Errorf("%s holds a dataset already: %w", dir, os.ErrExist)
@@ -129,10 +129,10 @@ func (m *merge) add(i int, part *Manifest) error {
 	}
 	m.manifest.setShards(shards)
 	takeInput := func(e entry) error { return m.takeInput(i, e) }
-	if _, err := eachLine(m.sources[i], inputsName, part.Inputs, takeInput); err != nil {
+	if _, err := eachLine(directory(m.sources[i]), inputsName, part.Inputs, takeInput); err != nil {
 		return err
 	}
-	_, err := eachLine(m.sources[i], rejectedName, part.Rejected, m.takeRejection)
+	_, err := eachLine(directory(m.sources[i]), rejectedName, part.Rejected, m.takeRejection)
 	return err
 }
 

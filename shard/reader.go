@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"path/filepath"
 
 	"github.com/apache/arrow/go/v15/arrow/ipc"
 	"github.com/zeebo/xxh3"
@@ -32,8 +31,8 @@ const messagePrefix = 8
 
 // openShardFile maps a shard and finds its messages. Of their bodies nothing is
 // trusted yet.
-func openShardFile(dir string, info Info, layout format.Layout) (*reader, error) {
-	f, err := mapped.Open(filepath.Join(dir, shardsDir, info.Name))
+func openShardFile(p place, info Info, layout format.Layout) (*reader, error) {
+	f, err := p.shard(info)
 	if err != nil {
 		return nil, err
 	}
@@ -55,6 +54,9 @@ func (r *reader) scan() error {
 		return fmt.Errorf("file has %d bytes, the manifest calls for %d", len(data), r.info.Bytes)
 	}
 	const magic = "ARROW1"
+	if err := r.file.Need(data[:min(magicBytes, len(data))], data[len(data)-min(len(magic)+4, len(data)):]); err != nil {
+		return err
+	}
 	if len(data) < magicBytes+len(magic)+4 || !bytes.HasPrefix(data, []byte(magic)) || !bytes.HasSuffix(data, []byte(magic)) {
 		return fmt.Errorf("file does not begin and end with %s", magic)
 	}
@@ -62,6 +64,9 @@ func (r *reader) scan() error {
 	footer := int64(tail) - int64(binary.LittleEndian.Uint32(data[tail:]))
 	var head xxh3.Hasher
 	for pos := magicBytes; int64(pos) < footer; {
+		if err := r.needMessage(data[pos:footer]); err != nil {
+			return err
+		}
 		m, err := arrowmsg.Read(data[:footer], pos)
 		if err != nil {
 			return err
@@ -82,6 +87,16 @@ func (r *reader) scan() error {
 		return err
 	}
 	return r.checkSchema(data[magicBytes:first.Next])
+}
+
+// needMessage asks for the metadata of a message, not for its body.
+func (r *reader) needMessage(data []byte) error {
+	data = data[:min(messagePrefix, len(data))]
+	if err := r.file.Need(data); err != nil || len(data) < messagePrefix {
+		return err
+	}
+	n := messagePrefix + int64(binary.LittleEndian.Uint32(data[4:]))
+	return r.file.Need(data[:min(n, int64(cap(data)))])
 }
 
 // saneSchema walks a schema's fields and metadata within their bounds. The Arrow
@@ -143,12 +158,21 @@ func (c *column) row(i int) ([]byte, error) {
 	if c.valid != nil && c.valid[i/8]>>(i%8)&1 == 0 {
 		return nil, nil
 	}
-	start := int(int32(binary.LittleEndian.Uint32(c.offsets[4*i:])))
-	end := int(int32(binary.LittleEndian.Uint32(c.offsets[4*i+4:])))
-	if items := len(c.values) / c.size; start < 0 || end < start || end > items {
-		return nil, fmt.Errorf("column %s goes from %d to %d of %d values", c.name, start, end, items)
+	start, end, err := c.bounds(i)
+	if err != nil {
+		return nil, err
 	}
 	return c.values[start*c.size : end*c.size : end*c.size], nil
+}
+
+// bounds are the items of row i.
+func (c *column) bounds(i int) (start, end int, err error) {
+	start = int(int32(binary.LittleEndian.Uint32(c.offsets[4*i:])))
+	end = int(int32(binary.LittleEndian.Uint32(c.offsets[4*i+4:])))
+	if items := len(c.values) / c.size; start < 0 || end < start || end > items {
+		return 0, 0, fmt.Errorf("column %s goes from %d to %d of %d values", c.name, start, end, items)
+	}
+	return start, end, nil
 }
 
 // cursor takes the nodes and buffers of a record batch in their order: that of the
@@ -237,6 +261,7 @@ type rows struct {
 	digest                []byte
 	layout                format.Layout
 	origin                format.Origin
+	file                  *mapped.File // that all of it lies in
 }
 
 // decode finds the columns of batch i without copying them.
@@ -257,7 +282,7 @@ func (r *reader) decode(i int) (b *rows, err error) {
 			n:  int(batch.Rows),
 			id: c.column(colID, 1, 0), source: c.column(colSource, 1, 0),
 			ids: c.column(colIDs, 4, 1), mask: c.column(colMask, 1, 1),
-			layout: r.layout,
+			layout: r.layout, file: r.file,
 		}
 		for _, s := range r.layout.States {
 			b.states = append(b.states, c.column(s.Column(), r.layout.HiddenSize*s.DType.Size(), 2))
@@ -290,14 +315,26 @@ func (b *rows) small(i int) (s small, err error) {
 // checkIndex compares the small columns of the whole shard with the manifest. After
 // it a row's digest can be trusted, and through it the row's states.
 func (r *reader) checkIndex() error {
-	var h xxh3.Hasher
-	var rowsSeen, tokens int64
+	var batches []*rows
+	var parts [][]byte
 	for i := range r.batch {
 		b, err := r.decode(i)
 		if err != nil {
 			return fmt.Errorf("record batch %d: %w", i, err)
 		}
-		err = mapped.Guard(func() error {
+		batches = append(batches, b)
+		for _, c := range []*column{&b.id, &b.source, &b.ids, &b.mask} {
+			parts = append(parts, c.valid, c.offsets, c.values)
+		}
+		parts = append(parts, b.digest)
+	}
+	if err := r.file.Need(parts...); err != nil {
+		return err
+	}
+	var h xxh3.Hasher
+	var rowsSeen, tokens int64
+	for _, b := range batches {
+		err := mapped.Guard(func() error {
 			for j := range b.n {
 				s, err := b.small(j)
 				if err != nil {
@@ -343,6 +380,36 @@ func tokens(ids []byte) []int32 {
 	return out
 }
 
+// needStates asks for the states of row i. Where they lie is in the offsets of each
+// column, which are to be fetched themselves: those of the ids, which are there, say
+// the same, as long as nothing is damaged.
+func (b *rows) needStates(i int) error {
+	guess := func(c *column) []byte {
+		start, end, err := b.ids.bounds(i)
+		if err != nil || end > len(c.values)/c.size {
+			return nil
+		}
+		return c.values[start*c.size : end*c.size]
+	}
+	parts := make([][]byte, 0, 2*len(b.states))
+	for k := range b.states {
+		c := &b.states[k]
+		parts = append(parts, c.offsets[4*i:4*i+8], guess(c))
+	}
+	if err := b.file.Need(parts...); err != nil {
+		return err
+	}
+	parts = parts[:0]
+	for k := range b.states {
+		data, err := b.states[k].row(i)
+		if err != nil {
+			return err
+		}
+		parts = append(parts, data)
+	}
+	return b.file.Need(parts...)
+}
+
 // sample is row i, checked against its digest. The states and the mask alias the map.
 // With an error the sample may be there too, to be named.
 func (b *rows) sample(i int) (out *format.Sample, err error) {
@@ -354,6 +421,9 @@ func (b *rows) sample(i int) (out *format.Sample, err error) {
 		out = &format.Sample{
 			ID: string(s.id), Input: format.Input{Path: string(s.source)}, Origin: b.origin,
 			Tokens: tokens(s.ids), LossMask: s.mask,
+		}
+		if err := b.needStates(i); err != nil {
+			return err
 		}
 		var h xxh3.Hasher
 		_, _ = h.Write(s.ids) // never fails

@@ -88,7 +88,7 @@ func (c *committer) replace(ctx context.Context, i, end int) error {
 // join writes the rows of the shards from i up to end, each checked against its digest,
 // into a new one.
 func (c *committer) join(ctx context.Context, i, end int) (info Info, err error) {
-	ds := &Dataset{dir: c.dir, manifest: c.manifest}
+	ds := &Dataset{place: directory(c.dir), manifest: c.manifest}
 	first := c.manifest.Shards[i]
 	out, err := createShard(c.opt.fs, filepath.Join(c.dir, shardsDir), shardName(shardNumber(first.Name)), c.manifest.Layout())
 	if err != nil {

@@ -1,11 +1,11 @@
 package shard
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"runtime"
 	"sync"
 
@@ -30,7 +30,7 @@ func (d *Dataset) Verify(ctx context.Context, report func(*CorruptError), progre
 		lines Lines
 	}{{inputsName, d.manifest.Inputs}, {rejectedName, d.manifest.Rejected}} {
 		var c *CorruptError
-		if _, err := readCommitted(d.dir, j.name, j.lines); errors.As(err, &c) {
+		if _, err := readCommitted(d.place, j.name, j.lines); errors.As(err, &c) {
 			report(c)
 		} else if err != nil {
 			return err
@@ -49,7 +49,7 @@ func (d *Dataset) Verify(ctx context.Context, report func(*CorruptError), progre
 func (d *Dataset) verifyShard(ctx context.Context, i int, report func(*CorruptError), progress func(n int64)) error {
 	info := d.manifest.Shards[i]
 	file := shardsDir + "/" + info.Name
-	f, err := mapped.Open(filepath.Join(d.dir, shardsDir, info.Name))
+	f, err := d.place.shard(info)
 	if errors.Is(err, os.ErrNotExist) {
 		if d.replaced(info) {
 			return fmt.Errorf("%s: %w", file, ErrReplaced)
@@ -60,23 +60,11 @@ func (d *Dataset) verifyShard(ctx context.Context, i int, report func(*CorruptEr
 	if err != nil {
 		return err
 	}
-	data := f.Bytes()
-	var h xxh3.Hasher
-	err = mapped.Guard(func() error {
-		for len(data) > 0 {
-			if err := ctx.Err(); err != nil {
-				return err
-			}
-			n := min(verifyStep, len(data))
-			_, _ = h.Write(data[:n]) // never fails
-			data = data[n:]
-			if progress != nil {
-				progress(int64(n))
-			}
-		}
-		return nil
-	})
 	size := int64(len(f.Bytes()))
+	var sum Digest
+	if size == info.Bytes { // else the size says enough
+		sum, err = hashFile(ctx, f, progress)
+	}
 	if err := errors.Join(err, f.Close()); err != nil {
 		if errors.Is(err, mapped.ErrFault) {
 			report(&CorruptError{File: file, Row: -1, Err: err})
@@ -88,21 +76,54 @@ func (d *Dataset) verifyShard(ctx context.Context, i int, report func(*CorruptEr
 		report(corrupt(file, "has %d bytes, the manifest calls for %d", size, info.Bytes))
 		return nil
 	}
-	if sum := Digest(h.Sum128().Bytes()); sum != info.XXH3 {
+	if sum != info.XXH3 {
 		report(corrupt(file, "has XXH3 %s, the manifest calls for %s", sum, info.XXH3))
-		d.blameRows(ctx, i, report)
+		return d.blameRows(ctx, i, report)
 	}
 	return nil
 }
 
-// blameRows reports what of a damaged shard can no longer be used. Damage between
-// the columns, in padding, touches no row.
-func (d *Dataset) blameRows(ctx context.Context, i int, report func(*CorruptError)) {
-	d.shardSamples(ctx, i, func(_ *format.Sample, err error) bool {
-		var c *CorruptError
-		if errors.As(err, &c) {
-			report(c)
+// hashFile is the XXH3-128 of a whole file. What is sparse of it is fetched while the
+// step before is hashed.
+func hashFile(ctx context.Context, f *mapped.File, progress func(n int64)) (sum Digest, err error) {
+	data := f.Bytes()
+	need := func(at int) chan error {
+		err := make(chan error, 1)
+		go func() { err <- f.Need(data[min(at, len(data)):min(at+verifyStep, len(data))]) }()
+		return err
+	}
+	var h xxh3.Hasher
+	next := need(0)
+	defer func() { <-next }() // the file is closed after that
+	err = mapped.Guard(func() error {
+		for at := 0; at < len(data); at += verifyStep {
+			err := <-next
+			next = need(at + verifyStep)
+			if err := cmp.Or(err, ctx.Err()); err != nil {
+				return err
+			}
+			step := data[at:min(at+verifyStep, len(data))]
+			_, _ = h.Write(step) // never fails
+			if progress != nil {
+				progress(int64(len(step)))
+			}
 		}
-		return ctx.Err() == nil
+		return nil
 	})
+	return Digest(h.Sum128().Bytes()), err
+}
+
+// blameRows reports what of a damaged shard can no longer be used. Damage between
+// the columns, in padding, touches no row. Its error is a failure to look.
+func (d *Dataset) blameRows(ctx context.Context, i int, report func(*CorruptError)) (err error) {
+	d.shardSamples(ctx, i, func(_ *format.Sample, serr error) bool {
+		var c *CorruptError
+		if errors.As(serr, &c) {
+			report(c)
+		} else if serr != nil {
+			err = serr
+		}
+		return err == nil && ctx.Err() == nil
+	})
+	return err
 }

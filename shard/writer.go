@@ -152,7 +152,7 @@ func refuseForeign(dir string) error {
 
 // load reads the committed state and clears what lies beside it.
 func (w *Writer) load() (*committer, error) {
-	m, err := readManifest(w.dir)
+	m, _, err := readManifest(directory(w.dir))
 	fresh := errors.Is(err, ErrNotDataset)
 	switch {
 	case fresh:

@@ -22,6 +22,7 @@ type File struct {
 	f       *os.File
 	data    []byte
 	modTime time.Time
+	sparse  *sparse // nil: all of it is there
 }
 
 // Open maps a regular file. An empty file gives empty bytes.
@@ -60,8 +61,12 @@ func (m *File) mmap() error {
 
 // Intact returns [ErrFault] if the file has another size or modification time than
 // when it was opened. What was read before a call that returns nil is what the file
-// held then. A file that only lost its name, or gave it to another, is intact.
+// held then. A file that only lost its name, or gave it to another, is intact, and so
+// is a sparse one.
 func (m *File) Intact() error {
+	if m.sparse != nil { // nobody else has it
+		return nil
+	}
 	info, err := m.f.Stat()
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrFault, err)
@@ -90,7 +95,7 @@ const populateLimit = 1 << 30
 // instead of a fault for every few pages. It is a hint: what it does not do, the
 // faults will.
 func (m *File) Populate() {
-	if n := len(m.data); n > 0 && n <= populateLimit {
+	if n := len(m.data); n > 0 && n <= populateLimit && m.sparse == nil {
 		_ = populate(m.data) // only a hint
 	}
 }

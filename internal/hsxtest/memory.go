@@ -1,0 +1,154 @@
+package hsxtest
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Memory is a fake of an object store: objects are whole or absent, and each state of
+// one has a version. Its zero value is an empty store.
+type Memory struct {
+	// Before, if not nil, runs before each operation, whose error is that of the store.
+	Before func(op, name string) error
+
+	mu      sync.Mutex
+	objects map[string]object
+	states  int   // that any object had
+	read    int64 // bytes
+}
+
+type object struct {
+	data     []byte
+	version  string
+	modified time.Time
+}
+
+// Load puts the files of a directory into the store.
+func (m *Memory) Load(dir string) error {
+	return filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		data, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		name, err := filepath.Rel(dir, path)
+		m.Set(filepath.ToSlash(name), data)
+		return err
+	})
+}
+
+// Set gives an object another state, behind everybody's back.
+func (m *Memory) Set(name string, data []byte) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.set(name, data)
+}
+
+func (m *Memory) set(name string, data []byte) string {
+	if m.objects == nil {
+		m.objects = map[string]object{}
+	}
+	m.states++
+	m.objects[name] = object{bytes.Clone(data), strconv.Itoa(m.states), time.Now()}
+	return m.objects[name].version
+}
+
+// Read is how many bytes of objects were read so far.
+func (m *Memory) Read() int64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.read
+}
+
+func (m *Memory) String() string { return "mem://test" }
+
+// look begins an operation on an object that is there.
+func (m *Memory) look(ctx context.Context, op, name string) (object, error) {
+	if err := m.begin(ctx, op, name); err != nil {
+		return object{}, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	o, ok := m.objects[name]
+	if !ok {
+		return object{}, fmt.Errorf("%s %s: %w", op, name, fs.ErrNotExist)
+	}
+	return o, nil
+}
+
+func (m *Memory) begin(ctx context.Context, op, name string) error {
+	if err := ctx.Err(); err != nil || m.Before == nil {
+		return err
+	}
+	return m.Before(op, name)
+}
+
+func (m *Memory) count(n int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.read += int64(n)
+}
+
+// Get is an object and its version.
+func (m *Memory) Get(ctx context.Context, name string) (data []byte, version string, err error) {
+	o, err := m.look(ctx, "get", name)
+	m.count(len(o.data))
+	return o.data, o.version, err
+}
+
+// Size is the size of an object.
+func (m *Memory) Size(ctx context.Context, name string) (int64, error) {
+	o, err := m.look(ctx, "size", name)
+	return int64(len(o.data)), err
+}
+
+// ReadRange fills p from an offset of an object.
+func (m *Memory) ReadRange(ctx context.Context, name string, p []byte, off int64) error {
+	o, err := m.look(ctx, "range", name)
+	if err != nil {
+		return err
+	}
+	n := copy(p, o.data[min(off, int64(len(o.data))):])
+	m.count(n)
+	if n < len(p) {
+		return fmt.Errorf("range of %s: %w", name, io.ErrUnexpectedEOF)
+	}
+	return nil
+}
+
+// Names are the objects that begin with prefix.
+func (m *Memory) Names(prefix string) (names []string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for name := range m.objects {
+		if strings.HasPrefix(name, prefix) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// Bytes is a copy of an object, nil when it is not there.
+func (m *Memory) Bytes(name string) []byte {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return bytes.Clone(m.objects[name].data)
+}
+
+// Delete removes an object behind everybody's back.
+func (m *Memory) Delete(name string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.objects, name)
+}

@@ -1,0 +1,130 @@
+package mapped
+
+import (
+	"io"
+	"io/fs"
+	"os"
+	"sync"
+	"unsafe"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// pieceBytes is what a sparse file is filled by: little more than nothing, against
+// the time that a store takes to answer.
+const pieceBytes = 256 << 10
+
+// Fetch brings the n bytes from off on of what a sparse file stands for to the same
+// place of dst. Several are called at once.
+type Fetch func(dst io.WriterAt, off, n int64) error
+
+// Sparse maps a new file of size bytes that stands for one that lies elsewhere. It
+// has no name, takes room on the disk of dir (the system's temporary directory when
+// "") only for what was fetched, and is gone when it is closed. A part of its bytes is
+// valid once [File.Need] was asked for it.
+func Sparse(dir string, size int64, fetch Fetch) (*File, error) {
+	f, err := os.CreateTemp(dir, "hsx-*")
+	if err != nil {
+		return nil, err
+	}
+	m := &File{f: f, sparse: &sparse{fetch: fetch, dst: f, size: size, pieces: map[int64]*run{}}}
+	if err = os.Remove(f.Name()); err == nil {
+		err = f.Truncate(size)
+	}
+	if err == nil {
+		err = m.mmap()
+	}
+	if err != nil {
+		_ = f.Close() // nothing was written
+		return nil, &fs.PathError{Op: "map", Path: f.Name(), Err: err}
+	}
+	return m, nil
+}
+
+// Need makes parts of Bytes valid that are about to be read: what of them is not there
+// yet is fetched, all at once. It does nothing for a file that is not sparse. Parts
+// that lie elsewhere are none of its business. Several goroutines may ask.
+func (m *File) Need(parts ...[]byte) error {
+	if m.sparse == nil || len(m.data) == 0 {
+		return nil
+	}
+	var own, all []*run
+	for _, p := range parts {
+		// Both are addresses; if p is a part of the file, their difference is its place.
+		off := int64(uintptr(unsafe.Pointer(unsafe.SliceData(p))) - uintptr(unsafe.Pointer(unsafe.SliceData(m.data))))
+		if n := int64(len(p)); n > 0 && off >= 0 && off < int64(len(m.data)) {
+			own, all = m.sparse.claim(own, all, off, n)
+		}
+	}
+	if len(own) == 1 {
+		m.sparse.fill(own[0])
+	} else if len(own) > 1 {
+		var g errgroup.Group
+		for _, r := range own {
+			g.Go(func() error { m.sparse.fill(r); return nil })
+		}
+		_ = g.Wait() // each run has its own error
+	}
+	for _, r := range all {
+		if <-r.done; r.err != nil {
+			return r.err
+		}
+	}
+	return nil
+}
+
+// sparse is what is there of a sparse file.
+type sparse struct {
+	fetch Fetch
+	dst   io.WriterAt
+	size  int64
+
+	mu     sync.Mutex
+	pieces map[int64]*run // what fetched each piece, or does so now
+}
+
+// run is neighbouring pieces that are fetched together.
+type run struct {
+	first, end int64
+	done       chan struct{} // closed when err is known
+	err        error
+}
+
+// claim adds to all the runs that the n bytes from off on come with, and to own those
+// of them that the caller must fetch.
+func (s *sparse) claim(own, all []*run, off, n int64) (ownNow, allNow []*run) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var fresh, last *run
+	for i := off / pieceBytes; i*pieceBytes < off+n; i++ {
+		r := s.pieces[i]
+		if r == nil {
+			if fresh == nil || fresh.end != i {
+				fresh = &run{first: i, done: make(chan struct{})}
+				own = append(own, fresh)
+			}
+			fresh.end = i + 1
+			r = fresh
+			s.pieces[i] = r
+		}
+		if r != last {
+			all = append(all, r)
+			last = r
+		}
+	}
+	return own, all
+}
+
+// fill fetches a run. Pieces that did not come can be asked for again.
+func (s *sparse) fill(r *run) {
+	off := r.first * pieceBytes
+	r.err = s.fetch(s.dst, off, min(r.end*pieceBytes, s.size)-off)
+	if r.err != nil {
+		s.mu.Lock()
+		for i := r.first; i < r.end; i++ {
+			delete(s.pieces, i)
+		}
+		s.mu.Unlock()
+	}
+	close(r.done)
+}

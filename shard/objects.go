@@ -1,0 +1,123 @@
+package shard
+
+import (
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+
+	"golang.org/x/sync/errgroup"
+
+	"hsx/internal/mapped"
+)
+
+// Objects is where a dataset lies when it is not a directory: names that hold bytes,
+// in a store that has no rename and no append. Several goroutines use it at once.
+type Objects interface {
+	// String is what the place is called in messages; it has no credentials.
+	String() string
+	// Get is the whole of a small object, and what PutIf knows this state of it by. The
+	// error wraps fs.ErrNotExist when there is no such object.
+	Get(ctx context.Context, name string) (data []byte, version string, err error)
+	// ReadRange fills p from an offset. The error wraps fs.ErrNotExist, or
+	// io.ErrUnexpectedEOF when the object ends before; an object that is replaced
+	// meanwhile is an error too.
+	ReadRange(ctx context.Context, name string, p []byte, off int64) error
+	// Size is the size of an object. The error wraps fs.ErrNotExist when there is none.
+	Size(ctx context.Context, name string) (int64, error)
+}
+
+// What a dataset in a store holds in memory while it fetches, whatever is read: one
+// request needs about as long to be answered as to bring one chunk.
+const (
+	fetchChunk  = 4 << 20
+	fetchChunks = 16
+)
+
+// OpenObjects is [Open] for a dataset in a store. ctx ends all that is read of it.
+// What is read of a shard is kept in a nameless file in the system's temporary
+// directory until the shard is closed. An error that is not a *CorruptError says that
+// the store did not answer.
+func OpenObjects(ctx context.Context, o Objects) (*Dataset, error) {
+	return open(newBucket(ctx, o))
+}
+
+// bucket is a place in a store.
+type bucket struct {
+	ctx     context.Context
+	objects Objects
+	buffers chan []byte // free ones; nil where none was needed yet
+}
+
+func newBucket(ctx context.Context, o Objects) *bucket {
+	b := &bucket{ctx: ctx, objects: o, buffers: make(chan []byte, fetchChunks)}
+	for range fetchChunks {
+		b.buffers <- nil
+	}
+	return b
+}
+
+func (b *bucket) String() string { return b.objects.String() }
+
+func (b *bucket) manifest() (data []byte, version string, err error) {
+	data, version, err = b.objects.Get(b.ctx, manifestName)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, "", notDataset(b)
+	}
+	return data, version, err
+}
+
+func (b *bucket) lines(name string, committed Lines) ([]byte, error) {
+	data, _, err := b.objects.Get(b.ctx, name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, missing(name, committed)
+	}
+	return data, err
+}
+
+func (b *bucket) shard(info Info) (*mapped.File, error) {
+	name := shardsDir + "/" + info.Name
+	size, err := b.objects.Size(b.ctx, name)
+	if err != nil {
+		return nil, seen(err)
+	}
+	return mapped.Sparse("", size, func(dst io.WriterAt, off, n int64) error {
+		return b.fetch(name, dst, off, n)
+	})
+}
+
+// seen tells what an object turned out to be, which may be damage, from a failure to
+// look at it.
+func seen(err error) error {
+	if err == nil || errors.Is(err, fs.ErrNotExist) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return err
+	}
+	return &unread{err}
+}
+
+// fetch copies a range of an object in chunks.
+func (b *bucket) fetch(name string, dst io.WriterAt, off, n int64) error {
+	g, ctx := errgroup.WithContext(b.ctx)
+	end := off + n
+	for ; off < end; off += fetchChunk {
+		at, buf := off, <-b.buffers
+		g.Go(func() error {
+			defer func() { b.buffers <- buf }()
+			if buf == nil {
+				buf = make([]byte, fetchChunk)
+			}
+			p := buf[:min(fetchChunk, end-at)]
+			err := b.objects.ReadRange(ctx, name, p, at)
+			if err == nil {
+				_, err = dst.WriteAt(p, at)
+			}
+			return seen(err)
+		})
+	}
+	return g.Wait()
+}
+
+// unread is a failure to look at data, as opposed to damage in it.
+type unread struct{ error }
+
+func (u *unread) Unwrap() error { return u.error }
