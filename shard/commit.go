@@ -31,12 +31,12 @@ func (c *committer) do(t task) error {
 	case t.sample != nil:
 		return c.writeSample(t.sample)
 	case t.rewrite != nil:
-		if err := c.commit(); err != nil {
+		if err := c.commit(false); err != nil {
 			return err
 		}
 		return t.rewrite(c)
 	}
-	return c.commit()
+	return c.commit(t.done)
 }
 
 // writeBatch adds gathered samples to the current shard.
@@ -96,7 +96,7 @@ func (c *committer) takeBack(before mark, fault error) error {
 // room makes the current shard one that a batch of the given bytes fits into.
 func (c *committer) room(l format.Layout, bytes int64, origin format.Origin) error {
 	if c.cur != nil && c.cur.out.n+bytes > c.opt.ShardBytes {
-		if err := c.commit(); err != nil {
+		if err := c.commit(false); err != nil {
 			return err
 		}
 	}
@@ -128,12 +128,17 @@ func (c *committer) note(b *batch) error {
 }
 
 // commit makes the current shard and the pending lines durable, in the order that
-// doc.go lays down: a manifest never lists what a power loss can take.
-func (c *committer) commit() error {
-	if c.cur == nil && c.inputs.added+c.rejected.added == 0 && !c.fresh {
+// doc.go lays down: a manifest never lists what a power loss can take. A part is done
+// with a commit that says so, until something is added.
+func (c *committer) commit(done bool) error {
+	part := c.manifest.Partition
+	if c.cur == nil && c.inputs.added+c.rejected.added == 0 && !c.fresh && (!done || part == nil || part.Done) {
 		return nil
 	}
 	m := *c.manifest
+	if part != nil {
+		m.Partition = &Partition{Index: part.Index, Of: part.Of, Plan: part.Plan, Done: done}
+	}
 	if c.cur != nil {
 		if len(m.Shards) == 0 { // the first shard says what the dataset holds
 			m.setLayout(c.cur.layout)

@@ -62,6 +62,7 @@ type Manifest struct {
 	Tokens     int64       `json:"tokens"`
 	Inputs     Lines       `json:"inputs"`
 	Rejected   Lines       `json:"rejected"`
+	Partition  *Partition  `json:"partition,omitempty"` // nil: the dataset is no part
 	Shards     []Info      `json:"shards"`
 }
 
@@ -213,6 +214,9 @@ func (m *Manifest) check() error {
 		if st := s.state(); st.Column() != s.Column || !st.DType.IsState() {
 			return fmt.Errorf("state %d names the column %q, its members say %q of type %s", i, s.Column, st.Column(), s.DType)
 		}
+	}
+	if err := m.Partition.check(); err != nil {
+		return err
 	}
 	var rows, tokens int64
 	seen := map[string]bool{}

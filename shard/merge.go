@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/zeebo/xxh3"
 	"golang.org/x/sys/unix"
@@ -42,9 +43,9 @@ type merge struct {
 // Merge makes a dataset of several in a new directory, without copying: the shards
 // become hard links, which is safe since nobody modifies a shard. The datasets must
 // hold the same capture (layers, norm, dtypes, producer) and no id twice. The order
-// is that of the arguments. The error wraps ErrMismatch, ErrNotDataset or
-// ErrOtherDevice, or os.ErrExist when dir holds a dataset, and then nothing was
-// committed.
+// is that of the arguments, and of parts that of their partition. The error wraps
+// ErrMismatch, ErrParts, ErrNotDataset or ErrOtherDevice, or os.ErrExist when dir holds
+// a dataset, and then nothing was committed.
 func Merge(dir string, sources []string, opt MergeOptions) (*Manifest, error) {
 	if opt.fs == nil {
 		opt.fs = atomicfile.OS{}
@@ -56,7 +57,7 @@ func Merge(dir string, sources []string, opt MergeOptions) (*Manifest, error) {
 		return nil, err
 	}
 	m := &merge{
-		opt: opt, dir: dir, sources: sources,
+		opt: opt, dir: dir, sources: slices.Clone(sources),
 		inputs: &journal{name: inputsName}, rejected: &journal{name: rejectedName},
 		ids: map[xxh3.Uint128]int{}, paths: map[string]format.Input{}, lines: map[format.Rejection]bool{},
 	}
@@ -67,8 +68,13 @@ func Merge(dir string, sources []string, opt MergeOptions) (*Manifest, error) {
 			return nil, err
 		}
 		parts[i] = ds.manifest
-		if err := m.add(i, ds.manifest); err != nil {
-			return nil, fmt.Errorf("merge %s: %w", src, err)
+	}
+	if err := arrange(m.sources, parts); err != nil {
+		return nil, err
+	}
+	for i, part := range parts {
+		if err := m.add(i, part); err != nil {
+			return nil, fmt.Errorf("merge %s: %w", m.sources[i], err)
 		}
 	}
 	if err := atomicfile.MkdirAll(opt.fs, filepath.Join(dir, shardsDir)); err != nil {
@@ -104,7 +110,7 @@ func vacant(dir string) error {
 func (m *merge) add(i int, part *Manifest) error {
 	if len(m.manifest.Shards) == 0 { // an empty dataset says nothing of the capture
 		m.manifest = *part
-		m.manifest.WrittenBy = m.opt.WrittenBy
+		m.manifest.WrittenBy, m.manifest.Partition = m.opt.WrittenBy, nil
 		m.manifest.setShards([]Info{})
 		m.manifest.Inputs, m.manifest.Rejected = Lines{}, Lines{}
 	} else if len(part.Shards) > 0 {

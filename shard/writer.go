@@ -29,6 +29,7 @@ type Options struct {
 	BatchBytes int64         // where record batches are cut, DefaultBatchBytes when 0
 	WrittenBy  string        // for the manifest
 	Target     format.Target // what is known of it; zero fields are unknown
+	Partition  *Partition    // which part of a whole the dataset is, nil when it is none; Done is not read
 
 	// Committed, if not nil, is called after each commit with the manifest's rows.
 	// It runs on the writer's own goroutine.
@@ -71,6 +72,7 @@ type task struct {
 	batch   *batch
 	sample  *format.Sample
 	rewrite func(*committer) error
+	done    bool // the commit is the last
 	answer  chan error
 }
 
@@ -89,7 +91,7 @@ type known struct {
 
 // OpenWriter opens a dataset for adding samples, or creates it. It takes the lock
 // and removes what a killed writer left unfinished. The error wraps ErrLocked,
-// ErrVersion, or ErrMismatch when opt.Target contradicts the dataset's.
+// ErrVersion, or ErrMismatch when opt.Target or opt.Partition contradicts the dataset's.
 func OpenWriter(dir string, opt Options) (*Writer, error) {
 	if opt.ShardBytes <= 0 {
 		opt.ShardBytes = DefaultShardBytes
@@ -156,11 +158,14 @@ func (w *Writer) load() (*committer, error) {
 	fresh := errors.Is(err, ErrNotDataset)
 	switch {
 	case fresh:
-		m = &Manifest{Format: "hsx", Version: 1, Target: w.opt.Target, States: []stateJSON{}, Shards: []Info{}}
+		m = &Manifest{Format: "hsx", Version: 1, Target: w.opt.Target, States: []stateJSON{}, Partition: w.opt.Partition.begun(), Shards: []Info{}}
 	case err != nil:
 		return nil, err
 	default:
 		if err := agree(w.opt.Target, m.Target); err != nil {
+			return nil, fmt.Errorf("dataset %s %w: %w", w.dir, err, ErrMismatch)
+		}
+		if err := m.Partition.goOn(w.opt.Partition); err != nil {
 			return nil, fmt.Errorf("dataset %s %w: %w", w.dir, err, ErrMismatch)
 		}
 	}
