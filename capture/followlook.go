@@ -60,7 +60,7 @@ func (f *follower) look(ctx context.Context) error {
 		return err
 	}
 	p.group(w.files)
-	p.share()
+	p.shareByName()
 	for _, u := range p.units {
 		s := f.sight(u, files, start)
 		if s.done {

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"hash/fnv"
 	"os"
 	"path/filepath"
 	"slices"
@@ -25,6 +24,7 @@ type Plan struct {
 	datasets map[string]*hfDataset // by directory; nil where there is none
 	warnings []warning
 	refused  []refusal
+	digest   string // of all inputs, also those of other parts
 	progress func(Progress)
 }
 
@@ -76,6 +76,7 @@ func NewPlan(ctx context.Context, paths []string, opt Options) (*Plan, error) {
 	p.group(w.files)
 	slices.SortFunc(p.units, func(a, b unit) int { return naturalCompare(a.input.Path, b.input.Path) })
 	slices.SortFunc(p.warnings, func(a, b warning) int { return naturalCompare(a.input, b.input) })
+	p.seal()
 	p.share()
 	for _, u := range p.units {
 		p.bytes += u.input.Bytes
@@ -160,19 +161,6 @@ func (p *Plan) rel(abs string) string {
 		return filepath.ToSlash(abs)
 	}
 	return filepath.ToSlash(r)
-}
-
-// share keeps this run's part. It goes by the hash of the name, so that it does not
-// depend on what else is there.
-func (p *Plan) share() {
-	if p.opt.Parts <= 1 {
-		return
-	}
-	p.units = slices.DeleteFunc(p.units, func(u unit) bool {
-		h := fnv.New64a()
-		_, _ = h.Write([]byte(u.input.Path)) // never fails
-		return int(h.Sum64()%uint64(p.opt.Parts)) != p.opt.Part-1
-	})
 }
 
 // naturalCompare orders data_2 before data_10.

@@ -189,44 +189,6 @@ func TestPlanCancelled(t *testing.T) {
 	}
 }
 
-func TestPlanShares(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	for i := range 40 {
-		write(t, dir, fmt.Sprintf("d/data_%d.pt", i), []byte("x"))
-	}
-	all := strings.Fields(sources(plan(t, capture.Options{}, dir)))
-	const parts = 7
-	share := func(part int) []string {
-		return strings.Fields(sources(plan(t, capture.Options{Part: part, Parts: parts}, dir)))
-	}
-	of := map[string]int{}
-	for part := 1; part <= parts; part++ {
-		for _, name := range share(part) {
-			if had := of[name]; had != 0 {
-				t.Errorf("%s is in shares %d and %d", name, had, part)
-			}
-			of[name] = part
-		}
-	}
-	if len(of) != len(all) {
-		t.Errorf("shares hold %d of %d inputs", len(of), len(all))
-	}
-	for i := range 40 {
-		write(t, dir, fmt.Sprintf("d/more_%d.pt", i), []byte("x"))
-	}
-	for part := 1; part <= parts; part++ {
-		for _, name := range share(part) {
-			if of[name] != 0 && of[name] != part {
-				t.Errorf("%s moved from share %d to %d when files were added", name, of[name], part)
-			}
-		}
-	}
-	if got := sources(plan(t, capture.Options{Part: 1, Parts: 1}, dir)); len(strings.Fields(got)) != 80 {
-		t.Errorf("the only share holds %d inputs, want 80", len(strings.Fields(got)))
-	}
-}
-
 func TestPlanArrays(t *testing.T) {
 	t.Parallel()
 	star := []producer.Mapping{{Column: "input_ids", Glob: "*.ids.npy"}, {Column: "layer_2", Glob: "*.aux.npy"}}

@@ -91,6 +91,8 @@ func hint(err error) string {
 		return "make one with 'hsx ingest --out DIR PATH...'"
 	case errors.Is(err, shard.ErrLocked):
 		return "wait until the other hsx is done, or look who it is with 'fuser DIR/lock'; for a job array give each job its own --out and merge"
+	case errors.Is(err, shard.ErrParts):
+		return "'hsx plan' prints the command line of each part; a part that is not done goes on, and the others are not read again"
 	case errors.Is(err, shard.ErrVersion):
 		return "use the hsx that wrote it, or a newer one"
 	case errors.Is(err, shard.ErrOtherDevice):

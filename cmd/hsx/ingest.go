@@ -39,8 +39,8 @@ their content; a bad one is named, kept in DS/rejected.jsonl and left where it i
 the rest goes on (exit 3).
 
 The same command again continues: inputs that are in the dataset are not read again,
-refused ones are tried again, and a source that changed is named. ^C finishes the
-current batch and commits; a second one stops at once, which loses nothing committed.
+refused ones are tried again, and a source that changed is named. ^C and SIGTERM finish
+the current batch and commit; a second one stops at once, which loses nothing committed.
 
 A dump does not say which layers it holds. Pass --layers (or --draft), or the dataset
 will say that they are unknown. Lists are printed in both conventions.`,
@@ -49,7 +49,7 @@ will say that they are unknown. Lists are printed in both conventions.`,
   hsx ingest --out ds --draft draft/config.json dumps/
   hsx ingest --dry-run dumps/
   hsx ingest --list-producers
-  hsx ingest --out part1 --partition 1/8 --layers 2,30,58 dumps/
+  hsx ingest --out ds.parts/1-of-8 --partition 1/8 --layers 2,30,58 dumps/
   hsx ingest --out ds --follow --delete-source --until-idle 10m --layers 2,30,58 spool/`,
 		GroupID: "data",
 		Args: func(cmd *cobra.Command, args []string) error {
@@ -65,21 +65,27 @@ will say that they are unknown. Lists are printed in both conventions.`,
 			return runIngest(cmd, args, o)
 		},
 	}
+	o.addReading(cmd)
 	f := cmd.Flags()
 	f.StringVar(&o.out, "out", "", "directory of the dataset, made if need be")
+	f.StringVar(&o.partition, "partition", "", "take share i of n of the inputs, by bytes, as i/n: for job arrays, with a dataset each ('hsx plan' shows them); then merge")
+	f.BoolVar(&o.dryRun, "dry-run", false, "read and recognise everything, write nothing")
+	f.BoolVar(&o.list, "list-producers", false, "list the producers, and by which tensors each is recognised")
+	f.BoolVar(&o.asJSON, "json", false, "print one JSON document")
+	o.follow.add(cmd)
+	return cmd
+}
+
+// addReading adds the flags that say how inputs are read, which 'hsx plan' hands on.
+func (o *ingestOptions) addReading(cmd *cobra.Command) {
 	o.facts.add(cmd)
-	f.StringVar(&o.partition, "partition", "", "take share i of n of the inputs, as i/n: for job arrays, with a dataset each; then merge")
+	f := cmd.Flags()
 	f.StringVar(&o.onBad, "on-bad", "skip", "what a bad input does: skip (it is kept in rejected.jsonl) or fail (stop there)")
 	f.StringVar(&o.shardSize, "shard-size", "1GiB", "where shards are cut")
 	f.StringVar(&o.root, "root", "", "name sources relative to this directory (default: the deepest one common to the paths)")
 	f.IntVar(&o.workers, "workers", min(4, runtime.GOMAXPROCS(0)), "inputs opened ahead")
 	f.DurationVar(&o.lockTimeout, "lock-timeout", 10*time.Second, "how long to wait for the writer of a locked file")
-	f.BoolVar(&o.dryRun, "dry-run", false, "read and recognise everything, write nothing")
-	f.BoolVar(&o.list, "list-producers", false, "list the producers, and by which tensors each is recognised")
-	f.BoolVar(&o.asJSON, "json", false, "print one JSON document")
-	o.follow.add(cmd)
 	_ = cmd.RegisterFlagCompletionFunc("on-bad", cobra.FixedCompletions([]string{"skip", "fail"}, cobra.ShellCompDirectiveNoFileComp)) // the flag exists
-	return cmd
 }
 
 // ingestResult is the JSON document of hsx ingest.
@@ -151,27 +157,40 @@ func runIngest(cmd *cobra.Command, paths []string, o ingestOptions) error {
 	var w *shard.Writer
 	var durable followedRows
 	if !o.dryRun {
+		note := copt.Reject
+		copt.Has = func(in format.Input) (bool, error) { return w.Has(in) }
+		copt.Reject = func(r format.Rejection) error { return errors.Join(note(r), w.Reject(r)) }
+	}
+	var plan *capture.Plan // nil: to follow
+	if !o.follow.on {
+		if plan, err = capture.NewPlan(ctx, paths, copt); err != nil {
+			return fmt.Errorf("list inputs: %w", err)
+		}
+	}
+	if !o.dryRun {
 		w, err = shard.OpenWriter(o.out, shard.Options{
 			ShardBytes: size, BatchBytes: min(size, shard.DefaultBatchBytes), WrittenBy: version(), Target: facts.Target,
-			Committed: durable.set,
+			Partition: partition(copt, plan), Committed: durable.set,
 		})
 		if err != nil {
 			return fmt.Errorf("open dataset: %w", err)
 		}
 		defer func() { _ = w.Close() }() // after the commit there is nothing to lose
-		note := copt.Reject
-		copt.Has, sink = w.Has, w
-		copt.Reject = func(r format.Rejection) error { return errors.Join(note(r), w.Reject(r)) }
+		sink = w
 	}
 	if o.follow.on {
 		err = res.follow(ctx, paths, copt, follow, w, &durable, stderr)
 	} else {
-		err = res.once(ctx, paths, copt, sink, stderr)
+		err = res.once(ctx, plan, sink, stderr)
 	}
 	res.Partial = errors.Is(err, context.Canceled)
 	stopped := err != nil && !res.Partial
 	if w != nil && (!stopped || errors.Is(err, capture.ErrRejected)) {
-		if err := w.Commit(context.WithoutCancel(ctx)); err != nil {
+		commit := w.Commit
+		if err == nil {
+			commit = w.Finish
+		}
+		if err := commit(context.WithoutCancel(ctx)); err != nil {
 			return fmt.Errorf("commit %s: %w", o.out, err) // a result that is not there is not told
 		}
 		if ds, err := shard.Open(o.out); err == nil {
@@ -194,11 +213,7 @@ func runIngest(cmd *cobra.Command, paths []string, o ingestOptions) error {
 }
 
 // once reads what is there.
-func (r *ingestResult) once(ctx context.Context, paths []string, copt capture.Options, sink capture.Sink, stderr io.Writer) error {
-	plan, err := capture.NewPlan(ctx, paths, copt)
-	if err != nil {
-		return fmt.Errorf("list inputs: %w", err)
-	}
+func (r *ingestResult) once(ctx context.Context, plan *capture.Plan, sink capture.Sink, stderr io.Writer) error {
 	bar := newProgress(stderr, "ingest", plan.Bytes())
 	plan.OnProgress(func(p capture.Progress) { advance(bar, p.Bytes) })
 	stats, err := plan.Run(ctx, sink)
@@ -239,20 +254,6 @@ func (o *ingestOptions) captureOptions(facts producer.Facts) (capture.Options, e
 	var err error
 	c.Part, c.Parts, err = parsePartition(o.partition)
 	return c, err
-}
-
-// parsePartition reads i/n; an empty text is 0 of 0, which is all.
-func parsePartition(s string) (part, parts int, err error) {
-	if s == "" {
-		return 0, 0, nil
-	}
-	before, after, ok := strings.Cut(s, "/")
-	i, err1 := strconv.Atoi(before)
-	n, err2 := strconv.Atoi(after)
-	if !ok || err1 != nil || err2 != nil || i < 1 || i > n {
-		return 0, 0, usagef("--partition: %q is not i/n with i from 1 to n, such as 3/8", s)
-	}
-	return i, n, nil
 }
 
 // parseSize reads a number of bytes such as 1GiB, 500MB or 65536.

@@ -119,4 +119,11 @@ func listProducers(w io.Writer, asJSON bool) error {
 func describeDataset(b *strings.Builder, m *shard.Manifest) {
 	facts(b, "states", layoutLines(m.Layout()))
 	fact(b, "dataset", "%s, %s, %s", count(m.Rows, "sample"), count(m.Tokens, "token"), count(int64(len(m.Shards)), "shard"))
+	if p := m.Partition; p != nil {
+		state := "not done yet"
+		if p.Done {
+			state = "done"
+		}
+		fact(b, "partition", "%d/%d of plan %.12s, %s", p.Index, p.Of, p.Plan, state)
+	}
 }

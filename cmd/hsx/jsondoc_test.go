@@ -72,7 +72,8 @@ func TestJSONDocuments(t *testing.T) {
 	at := func(name string) string { return filepath.Join(dir, name) }
 	runs := map[string][][]string{
 		"ingest":     {{"ingest", "--out", at("ds"), "--layers", "0,2,3", "--target", target, dump}},
-		"inspect DS": {{"inspect", at("ds")}, {"inspect", at("shifted")}},
+		"plan":       {{"plan", "--parts", "2", dump}},
+		"inspect DS": {{"inspect", at("ds")}, {"inspect", at("shifted")}, {"inspect", at("part")}},
 		"inspect FILE": {
 			{"inspect", "--layers", "0,2,3", filepath.Join(dump, "rows_0-2000/data_3.ckpt")},
 			{"inspect", filepath.Join(dump, "vocab_mapping/vocab_mapping.pt")},
@@ -113,6 +114,7 @@ func TestJSONDocuments(t *testing.T) {
 		print([]string{"ingest", "--follow", "--until-idle", "1ms", "--out", at("followed"), dump}))
 	delete(runs, "ingest")
 	print([]string{"ingest", "--out", at("shifted"), "--layers", "0,2,3", "--target", target, "testdata/kit/dumps/automodel_topk"})
+	print([]string{"ingest", "--out", at("part"), "--partition", "1/2", "--layers", "0,2,3", "--target", target, dump})
 	for document, list := range runs {
 		var docs [][]byte
 		for _, args := range list {

@@ -17,10 +17,13 @@ func newMergeCommand() *cobra.Command {
 		Short: "Make one dataset of several, without copying",
 		Long: `Make one dataset of several that hold the same capture (layers, norm, dtypes and
 producer) and no sample twice. Shards become hard links: they take no room and are
-never modified, so the datasets stay independent. The last step of a job array.`,
-		Example: `  hsx ingest --out part1 --partition 1/2 --layers 2,30,58 dumps/
-  hsx ingest --out part2 --partition 2/2 --layers 2,30,58 dumps/
-  hsx merge --out ds part1 part2`,
+never modified, so the datasets stay independent. The last step of a job array: parts
+that 'hsx ingest --partition' made come in their order, however they are given, and a
+part that is missing, there twice, not done or of another plan is named and refused.`,
+		Example: `  hsx merge --out ds monday tuesday
+  hsx ingest --out ds.parts/1-of-2 --partition 1/2 --layers 2,30,58 dumps/
+  hsx ingest --out ds.parts/2-of-2 --partition 2/2 --layers 2,30,58 dumps/
+  hsx merge --out ds ds.parts/*-of-2`,
 		GroupID: "data",
 		Args:    cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -28,7 +28,7 @@ was done and the data (with bench --gate: the verdict) is not good; 130 interrup
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.AddGroup(&cobra.Group{ID: "data", Title: "Data:"}, &cobra.Group{ID: "serve", Title: "Serving:"}, &cobra.Group{ID: "other", Title: "Other:"})
-	root.AddCommand(newIngestCommand(), newInspectCommand(), newVerifyCommand(), newValidateCommand(), newAuditCommand(),
+	root.AddCommand(newIngestCommand(), newPlanCommand(), newInspectCommand(), newVerifyCommand(), newValidateCommand(), newAuditCommand(),
 		newFingerprintCommand(), newCaptureCommand(), newServeCommand(), newMergeCommand(), newExportCommand(), newBenchCommand(),
 		newDemoCommand(), newVersionCommand())
 	root.SetHelpCommandGroupID("other")
