@@ -44,8 +44,9 @@ func (o Options) FollowDigest() string { return hex.EncodeToString(o.factsHash()
 func (o Options) factsHash() hash.Hash {
 	f := o.Facts
 	h := sha256.New()
-	fmt.Fprintf(h, "%q\n", []any{f.Producer, f.Layers, f.Convention, f.Final, f.DType, f.Map, f.TrimPadding, f.Target.Name,
-		f.Target.Layers, f.Target.HiddenSize, f.Target.VocabSize})
+	t := f.Target
+	_, _ = fmt.Fprintf(h, "%q %q %q %q %q %q %t %q %d %d %d\n", f.Producer, f.Layers, f.Convention, f.Final, f.DType, f.Map, f.TrimPadding,
+		t.Name, t.Layers, t.HiddenSize, t.VocabSize) // never fails
 	return h
 }
 
@@ -53,7 +54,7 @@ func (o Options) factsHash() hash.Hash {
 func (p *Plan) seal() {
 	h := p.opt.factsHash()
 	for _, u := range p.units {
-		fmt.Fprintf(h, "%d %s\x00", u.input.Bytes, u.input.Path)
+		_, _ = fmt.Fprintf(h, "%d %s\x00", u.input.Bytes, u.input.Path) // never fails
 	}
 	p.digest = hex.EncodeToString(h.Sum(nil))
 }
