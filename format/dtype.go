@@ -129,18 +129,11 @@ func (d DType) Floats(dst []float32, row []byte) {
 
 // Float16Value is the number that IEEE 754 half precision bits stand for.
 func Float16Value(bits uint16) float32 {
-	sign := uint32(bits>>15) << 31
-	exp := uint32(bits>>10) & 0x1f
-	frac := uint32(bits) & 0x3ff
-	switch {
-	case exp == 0x1f: // infinity, NaN
-		return math.Float32frombits(sign | 0xff<<23 | frac<<13)
-	case exp != 0:
-		return math.Float32frombits(sign | (exp+112)<<23 | frac<<13)
+	// The exponent's bias is 112 less than that of a float32. The product is exact, also
+	// of subnormals.
+	v := math.Float32bits(math.Float32frombits(uint32(bits&0x7fff)<<13) * 0x1p112)
+	if bits&0x7c00 == 0x7c00 { // infinity, NaN
+		v |= 0xff << 23
 	}
-	v := float32(frac) / (1 << 24) // zero and subnormals, exact
-	if sign != 0 {
-		return -v
-	}
-	return v
+	return math.Float32frombits(v | uint32(bits>>15)<<31)
 }
