@@ -147,9 +147,18 @@ func (n *Norm) float16s(dst []byte, x, w []float32, scale float32) {
 	for i, v := range x {
 		v *= scale
 		if n.rule.early {
-			v = format.Float16Value(float16(v))
+			if b := math.Float32bits(v); plainHalf(b) {
+				v = math.Float32frombits(evenHalf(b))
+			} else {
+				v = format.Float16Value(float16(v))
+			}
 		}
-		binary.LittleEndian.PutUint16(dst[2*i:], float16(v*w[i]))
+		b := math.Float32bits(v * w[i])
+		h := halfBits(b)
+		if !plainHalf(b) {
+			h = float16(v * w[i])
+		}
+		binary.LittleEndian.PutUint16(dst[2*i:], h)
 	}
 }
 
@@ -228,16 +237,32 @@ func bfloat16(v float32) uint32 {
 // float16 is the bits of the IEEE half that is next to v, of two the even one.
 func float16(v float32) uint16 {
 	b := math.Float32bits(v)
+	if plainHalf(b) {
+		return halfBits(b)
+	}
 	sign, b := uint16(b>>16&0x8000), b&0x7fffffff
 	switch {
 	case b > 0x7f800000:
 		return sign | 0x7e00 // NaN
-	case b >= 0x47800000: // 65536
+	case b >= 0x38800000:
 		return sign | 0x7c00
-	case b >= 0x38800000: // 2^-14, the least that is no subnormal
-		const rebias = (127 - 15) << 23
-		return sign | uint16((b-rebias+0xfff+b>>13&1)>>13)
 	}
 	// The addition rounds: the last bit of 0.5 is that of the least half.
 	return sign | uint16(math.Float32bits(math.Float32frombits(b)+0.5)-math.Float32bits(0.5))
+}
+
+// plainHalf reports whether the half next to a float32 is a normal number, as nearly all
+// are. For those a loop need not call float16.
+func plainHalf(b uint32) bool {
+	const least, limit = 0x38800000, 0x477ff000 // 2^-14, 65520
+	return b&^(1<<31)-least < limit-least
+}
+
+// evenHalf is the bits of the float32 that is a normal half and next to b.
+func evenHalf(b uint32) uint32 { return (b + 0xfff + b>>13&1) &^ 0x1fff }
+
+// halfBits is float16 where plainHalf is true.
+func halfBits(b uint32) uint16 {
+	const rebias = (127 - 15) << 23
+	return uint16(b>>16&0x8000 | (evenHalf(b)&^(1<<31)-rebias)>>13)
 }
