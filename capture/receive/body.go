@@ -7,47 +7,62 @@ import (
 	"net/http"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"hsx/internal/mapped"
 )
 
-// body is one request's body, in a file without a name once it is complete.
-type body struct {
+// Body is what a client sends: samples in a file of the spool, without a name once it is
+// complete. Its client's goroutine holds it until Close, and so does each of its samples
+// until it is put.
+type Body struct {
 	r        *Receiver
 	reserved int64
 	n        int64
 	file     *mapped.File
-	slot     bool
-	once     sync.Once
+	holders  atomic.Int32
+	own      sync.Once
 }
 
-// close gives back what the body takes. The goroutine of the store calls it as soon as
-// the sample is put, the handler at its end.
-func (b *body) close() {
-	b.once.Do(func() {
-		if b.file != nil {
-			_ = b.file.Close() // mapped for reading: nothing can be lost
-		}
-		if b.slot {
-			<-b.r.slots
-		}
-		b.r.spool.free(b.reserved)
-		b.r.receiving.Add(-1)
-	})
+// NewBody begins a body.
+func (r *Receiver) NewBody() *Body {
+	r.receiving.Add(1)
+	b := &Body{r: r}
+	b.holders.Store(1)
+	return b
 }
+
+// Close lets go of the body. What it takes is given back when its samples are put.
+func (b *Body) Close() { b.own.Do(b.release) }
+
+func (b *Body) release() {
+	if b.holders.Add(-1) > 0 {
+		return
+	}
+	if b.file != nil {
+		_ = b.file.Close() // mapped for reading: nothing can be lost
+	}
+	b.r.spool.free(b.reserved)
+	b.r.receiving.Add(-1)
+}
+
+// Bytes is the whole body, once Receive returned nil and until its last holder let go.
+func (b *Body) Bytes() []byte { return b.file.Bytes() }
 
 const (
 	copyBytes  = 256 << 10
 	chunkBytes = 1 << 20 // reserved at a time for a body that does not say its length
 )
 
-// receive spools a request's body and maps it.
-func (b *body) receive(w http.ResponseWriter, req *http.Request) error {
-	if req.ContentLength > b.r.opt.MaxBody {
+// Receive spools what src holds, size bytes or an unknown number if that is negative,
+// and maps it. src must end at the deadlines that it is given; a client that is too slow
+// is given up. [Code] of its error says what is wrong.
+func (b *Body) Receive(src io.Reader, size int64, deadline func(time.Time) error) error {
+	if size > b.r.opt.MaxBody {
 		return tooBig(b.r.opt.MaxBody)
 	}
-	if !b.reserve(req.ContentLength) {
+	if !b.reserve(size) {
 		return b.overload()
 	}
 	f, err := b.r.spool.create()
@@ -55,7 +70,7 @@ func (b *body) receive(w http.ResponseWriter, req *http.Request) error {
 		return noRoom(err)
 	}
 	defer func() { _ = os.Remove(f.Name()) }() // the map keeps what it needs
-	err = b.copy(f, w, req)
+	err = b.copy(f, src, deadline)
 	if cerr := f.Close(); err == nil && cerr != nil {
 		err = noRoom(cerr)
 	}
@@ -71,7 +86,7 @@ func (b *body) receive(w http.ResponseWriter, req *http.Request) error {
 }
 
 // copy reads the body at the rate that a client must keep.
-func (b *body) copy(f *os.File, w http.ResponseWriter, req *http.Request) error {
+func (b *Body) copy(f *os.File, src io.Reader, deadline func(time.Time) error) error {
 	var buf []byte
 	select {
 	case buf = <-b.r.buffers:
@@ -84,13 +99,7 @@ func (b *body) copy(f *os.File, w http.ResponseWriter, req *http.Request) error 
 		default:
 		}
 	}()
-	rc, opt, start := http.NewResponseController(w), b.r.opt, time.Now()
-	deadline := func(t time.Time) error {
-		if err := rc.SetReadDeadline(t); err != nil && !errors.Is(err, http.ErrNotSupported) {
-			return err
-		}
-		return nil
-	}
+	opt, start := b.r.opt, time.Now()
 	for {
 		stalled := time.Now().Add(opt.BodyTimeout)
 		slow := start.Add(opt.BodyTimeout + time.Duration(float64(b.n)/float64(opt.MinRate)*float64(time.Second)))
@@ -100,7 +109,7 @@ func (b *body) copy(f *os.File, w http.ResponseWriter, req *http.Request) error 
 		if err := deadline(stalled); err != nil {
 			return err
 		}
-		n, err := req.Body.Read(buf)
+		n, err := src.Read(buf)
 		if b.n += int64(n); b.n > opt.MaxBody {
 			return tooBig(opt.MaxBody)
 		}
@@ -123,7 +132,7 @@ func (b *body) copy(f *os.File, w http.ResponseWriter, req *http.Request) error 
 	}
 }
 
-func (b *body) reserve(n int64) bool {
+func (b *Body) reserve(n int64) bool {
 	n = max(n, 0)
 	if !b.r.spool.reserve(n) {
 		return false
@@ -132,7 +141,7 @@ func (b *body) reserve(n int64) bool {
 	return true
 }
 
-func (b *body) overload() error {
+func (b *Body) overload() error {
 	return &answer{code: http.StatusTooManyRequests, reason: fmt.Sprintf("spool is full: bodies on their way take all of %d bytes", b.r.opt.SpoolBytes)}
 }
 

@@ -15,7 +15,7 @@ import (
 // job is a sample on its way into the store.
 type job struct {
 	sample *format.Sample
-	body   *body
+	free   func()       // gives back what the sample takes until it is put
 	done   chan *answer // of room for one: every job that was taken is answered
 }
 
@@ -61,7 +61,7 @@ func (r *Receiver) run(ctx context.Context, quit <-chan struct{}) error {
 func (c *committer) take(ctx context.Context, j *job) {
 	size := j.sample.Bytes()
 	a, err := c.put(ctx, j.sample)
-	j.body.close()
+	j.free()
 	switch {
 	case err != nil:
 		c.fail(err)

@@ -28,7 +28,12 @@ func decode(data []byte, id string, facts producer.Facts, allowNonFinite bool) (
 	if err != nil {
 		return nil, err
 	}
-	for _, field := range f.Record.Fields {
+	return sample(f.Record, f.Metadata, id, facts, allowNonFinite)
+}
+
+// sample makes one of named tensors, which it aliases.
+func sample(rec *format.Record, metadata map[string]string, id string, facts producer.Facts, allowNonFinite bool) (*format.Sample, error) {
+	for _, field := range rec.Fields {
 		t, ok := field.Value.(*format.Tensor)
 		if !ok || len(t.Shape) == 0 {
 			continue
@@ -41,7 +46,7 @@ func decode(data []byte, id string, facts producer.Facts, allowNonFinite bool) (
 			return nil, fmt.Errorf("tensor %q has shape %v, want at most %d tokens", t.Name, t.Shape, maxTokens)
 		}
 	}
-	m, err := producer.Recognise(producer.Dump{Container: producer.Safetensors, Value: f.Record, Metadata: f.Metadata}, facts)
+	m, err := producer.Recognise(producer.Dump{Container: producer.Safetensors, Value: rec, Metadata: metadata}, facts)
 	if err != nil {
 		return nil, err
 	}

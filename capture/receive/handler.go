@@ -13,7 +13,6 @@ import (
 	"unicode/utf8"
 
 	"hsx/format"
-	"hsx/internal/mapped"
 )
 
 // answer is what a client gets; as an error it is why a body was not taken.
@@ -45,7 +44,7 @@ func (r *Receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	switch {
 	case path == "/healthz":
 		r.health(w)
-	case !r.authorised(req):
+	case !r.Authorised(req):
 		w.Header().Set("WWW-Authenticate", "Bearer")
 		send(w, &answer{code: http.StatusUnauthorized, reason: "bearer token is missing or wrong"})
 	case !isSample && path != "/v1/status" && path != "/metrics":
@@ -65,8 +64,9 @@ func (r *Receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	}
 }
 
-// authorised compares digests, which takes as long whatever was sent.
-func (r *Receiver) authorised(req *http.Request) bool {
+// Authorised reports whether a request bears the token, if there is one. It compares
+// digests, which takes as long whatever was sent.
+func (r *Receiver) Authorised(req *http.Request) bool {
 	if r.opt.Token == "" {
 		return true
 	}
@@ -100,11 +100,17 @@ func (r *Receiver) post(w http.ResponseWriter, req *http.Request, escaped string
 		return r.failed()
 	default:
 	}
-	r.receiving.Add(1)
-	b := &body{r: r}
-	defer b.close()
+	b := r.NewBody()
+	defer b.Close()
 	in := format.Input{Path: "http:" + id, ModTime: time.Now().UnixNano()}
-	if err := b.receive(w, req); err != nil {
+	rc := http.NewResponseController(w)
+	err = b.Receive(req.Body, req.ContentLength, func(t time.Time) error {
+		if err := rc.SetReadDeadline(t); err != nil && !errors.Is(err, http.ErrNotSupported) {
+			return err
+		}
+		return nil
+	})
+	if err != nil {
 		a, ok := errors.AsType[*answer](err)
 		if !ok {
 			a = &answer{code: http.StatusBadRequest, reason: err.Error()}
@@ -117,37 +123,11 @@ func (r *Receiver) post(w http.ResponseWriter, req *http.Request, escaped string
 		return a
 	}
 	in.Bytes = b.n
-	r.slots <- struct{}{}
-	b.slot = true
-	var s *format.Sample
-	err = mapped.Guard(func() (err error) {
-		s, err = decode(b.file.Bytes(), id, r.opt.Facts, r.opt.AllowNonFinite)
-		return err
+	done := r.take(b, in, func() (*format.Sample, error) {
+		return decode(b.Bytes(), id, r.opt.Facts, r.opt.AllowNonFinite)
 	})
-	switch {
-	case errors.Is(err, mapped.ErrFault):
-		return noRoomAnswer(err)
-	case err != nil:
-		a := &answer{code: http.StatusUnprocessableEntity, reason: err.Error(), cause: err}
-		r.refuse(rejection(in, a))
-		return a
-	}
-	s.Input, s.Intact = in, b.file.Intact
-	j := &job{sample: s, body: b, done: make(chan *answer, 1)}
-	select {
-	case r.jobs <- j:
-		return <-j.done
-	case <-r.dead:
-		return r.failed()
-	}
-}
-
-// refuse hands a refusal to the goroutine of the store.
-func (r *Receiver) refuse(rej format.Rejection) {
-	select {
-	case r.rejects <- rej:
-	case <-r.dead:
-	}
+	b.Close()
+	return <-done
 }
 
 func noRoomAnswer(err error) *answer {

@@ -41,6 +41,7 @@ type Options struct {
 	CommitWindow time.Duration // and so long after the first sample that waits, 100 ms when 0
 	SmallShards  int           // of the store, smaller than CommitBytes: a hundred of them double the window
 	Rows         int64         // that the store holds already, for the status
+	Flight       string        // the address of another way in, for the status; "" is none
 
 	Token       string        // that clients must bear; "" is none
 	TLS         *tls.Config   // nil is plain HTTP
@@ -72,7 +73,7 @@ type Receiver struct {
 // stats is what a receiver counts, for its status and its metrics.
 type stats struct {
 	rows, samples, bytes, known, rejected, commits atomic.Int64
-	receiving, pending, small                      atomic.Int64
+	handling, receiving, pending, small            atomic.Int64
 	lastCommit, maxCommit                          atomic.Int64 // nanoseconds
 	commitSeconds                                  observer
 }

@@ -2,7 +2,6 @@ package receive
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"io"
 	"log"
@@ -19,26 +18,27 @@ const (
 	headerBytes = 64 << 10
 )
 
-// Serve takes samples until ctx is done or the store fails. Then it accepts nothing
-// more, lets the bodies that are on their way come in for StopTimeout at most, commits
-// and answers. Its error is nil when everything that was put is durable. It closes
-// the listener.
-func (r *Receiver) Serve(ctx context.Context, l net.Listener) error {
-	l = &limited{Listener: l, slots: make(chan struct{}, r.opt.MaxConns), done: make(chan struct{})}
-	if r.opt.TLS != nil {
-		l = tls.NewListener(l, r.opt.TLS)
-	}
+// Way is a way in beside that of HTTP/1: a server, whose handler hands what it receives
+// to the same [Receiver], and where it listens.
+type Way struct {
+	Listener net.Listener
+	Server   *http.Server
+}
+
+// Serve takes samples, on l over HTTP/1, until ctx is done or the store fails. Then it
+// accepts nothing more, lets the bodies that are on their way come in for StopTimeout at
+// most, commits and answers. Its error is nil when everything that was put is durable. It
+// closes the listeners. All ways have the same bounds on connections, and the same TLS.
+func (r *Receiver) Serve(ctx context.Context, l net.Listener, others ...Way) error {
 	var protocols http.Protocols
 	protocols.SetHTTP1(true) // streams of HTTP/2 would go round the bound on connections
-	srv := &http.Server{
-		Handler: http.NewCrossOriginProtection().Handler(r), Protocols: &protocols,
-		ReadHeaderTimeout: headerTime, IdleTimeout: idleTime, MaxHeaderBytes: headerBytes,
-		ErrorLog: log.New(io.Discard, "", 0), // what clients do wrong is told to them
-	}
+	ways := append([]Way{{l, &http.Server{Handler: http.NewCrossOriginProtection().Handler(r), Protocols: &protocols}}}, others...)
 	quit, stored := make(chan struct{}), make(chan error, 1)
 	go func() { stored <- r.run(context.WithoutCancel(ctx), quit) }()
-	served := make(chan error, 1)
-	go func() { served <- srv.Serve(l) }()
+	served := make(chan error, len(ways))
+	for _, w := range ways {
+		go func() { served <- r.serve(w) }()
+	}
 
 	var err error
 	grace := r.opt.StopTimeout
@@ -50,17 +50,41 @@ func (r *Receiver) Serve(ctx context.Context, l net.Listener) error {
 	}
 	stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), grace)
 	defer cancel()
-	if srv.Shutdown(stop) != nil {
-		_ = srv.Close() // who is late was not acknowledged
-		r.drain()
+	var stopping sync.WaitGroup
+	for _, w := range ways {
+		stopping.Go(func() {
+			if w.Server.Shutdown(stop) != nil {
+				_ = w.Server.Close() // who is late was not acknowledged
+			}
+		})
 	}
+	stopping.Wait()
+	r.drain()
 	close(quit)
 	return errors.Join(<-stored, err)
 }
 
+// serve runs one server within the bounds of all.
+func (r *Receiver) serve(w Way) error {
+	l := &limited{Listener: w.Listener, slots: make(chan struct{}, r.opt.MaxConns), done: make(chan struct{})}
+	srv, handler := w.Server, w.Server.Handler
+	srv.Handler = http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		r.handling.Add(1)
+		defer r.handling.Add(-1)
+		handler.ServeHTTP(w, req)
+	})
+	srv.ReadHeaderTimeout, srv.IdleTimeout, srv.MaxHeaderBytes = headerTime, idleTime, headerBytes
+	srv.ErrorLog = log.New(io.Discard, "", 0) // what clients do wrong is told to them
+	if r.opt.TLS == nil {
+		return srv.Serve(l)
+	}
+	srv.TLSConfig = r.opt.TLS.Clone() // one for each protocol
+	return srv.ServeTLS(l, "", "")
+}
+
 // drain waits for the handlers whose connections were closed.
 func (r *Receiver) drain() {
-	for r.receiving.Load() > 0 {
+	for r.handling.Load() > 0 {
 		time.Sleep(time.Millisecond)
 	}
 }

@@ -21,6 +21,7 @@ type Status struct {
 	WindowSeconds     float64 `json:"window_seconds"`      // the longest wait for a commit to begin
 	LastCommitSeconds float64 `json:"last_commit_seconds"` // what the last commit took
 	MaxCommitSeconds  float64 `json:"max_commit_seconds"`  // what the longest commit took
+	Flight            string  `json:"flight,omitempty"`    // the address of the Arrow Flight way in
 	Failed            bool    `json:"failed"`              // the dataset cannot be written
 }
 
@@ -29,7 +30,7 @@ func (r *Receiver) Status() Status {
 	s := Status{
 		Rows: r.rows.Load(), Samples: r.samples.Load(), Bytes: r.bytes.Load(), Known: r.known.Load(), Rejected: r.rejected.Load(),
 		Receiving: r.receiving.Load(), Pending: r.pending.Load(), SpoolBytes: r.spool.bytes(), Commits: r.commits.Load(),
-		WindowSeconds:     r.Window().Seconds(),
+		WindowSeconds: r.Window().Seconds(), Flight: r.opt.Flight,
 		LastCommitSeconds: time.Duration(r.lastCommit.Load()).Seconds(), MaxCommitSeconds: time.Duration(r.maxCommit.Load()).Seconds(),
 	}
 	select {
