@@ -81,11 +81,27 @@ func Read(data []byte, pos int) (Message, error) {
 	if n > len(left) {
 		return Message{}, corrupt(pos+4, "stream is truncated: metadata of a message needs %d bytes, has %d", n, len(left))
 	}
-	f := &flat{buf: left[:n:n]}
+	m, err := parse(Span{pos + 8, left[:n:n]}, left[n:])
+	if err != nil {
+		return Message{}, err
+	}
+	m.Next = m.Body.At + len(m.Body.Bytes)
+	return m, nil
+}
+
+// Parse finds the parts of a message whose metadata and body lie apart, as Arrow Flight
+// sends them: body is what follows the metadata, and may be longer than the message's.
+// Places of the metadata are in meta, those of the body follow them.
+//
+// Its error is an *[Error].
+func Parse(meta, body []byte) (Message, error) { return parse(Span{0, meta}, body) }
+
+func parse(meta Span, left []byte) (Message, error) {
+	f := &flat{buf: meta.Bytes}
 	root := f.table(f.u32(0))
-	m := Message{Kind: Kind(root.Uint8(1)), Meta: Span{pos + 8, f.buf}, Header: root.Table(2)}
+	m := Message{Kind: Kind(root.Uint8(1)), Meta: meta, Header: root.Table(2)}
 	version, body := root.Int16(0), root.Int64(3)
-	switch left = left[n:]; {
+	switch {
 	case f.bad:
 		return Message{}, corrupt(m.Meta.At, "metadata of a message points outside of it")
 	case version != versionV5:
@@ -96,7 +112,6 @@ func Read(data []byte, pos int) (Message, error) {
 	case body > int64(len(left)):
 		return Message{}, corrupt(m.Meta.At, "stream is truncated: body of a message needs %d bytes, has %d", body, len(left))
 	}
-	m.Body = Span{m.Meta.At + n, left[:body:body]}
-	m.Next = m.Body.At + len(m.Body.Bytes)
+	m.Body = Span{meta.At + len(meta.Bytes), left[:body:body]}
 	return m, nil
 }
