@@ -21,6 +21,7 @@ type Inspection struct {
 	Problem   string        `json:"problem,omitempty"`
 	Notes     []string      `json:"notes,omitempty"`
 	Layers    string        `json:"layers,omitempty"` // in both conventions; "" is unknown
+	Target    format.Target `json:"target,omitzero"`  // as far as the dump or the user says
 	Tensors   []TensorInfo  `json:"tensors"`
 	Samples   []SampleInfo  `json:"samples"`
 	Layout    format.Layout `json:"-"` // of the first sample without a problem
@@ -87,7 +88,7 @@ func Inspect(ctx context.Context, path string, opt Options) (*Inspection, error)
 }
 
 func (in *Inspection) recognised(m *producer.Match) {
-	in.Producer, in.Title, in.Why = m.Producer, m.Title, m.Why
+	in.Producer, in.Title, in.Why, in.Target = m.Producer, m.Title, m.Why, m.Target
 	if m.Layers != nil {
 		in.Layers = m.Layers.String()
 	}

@@ -172,7 +172,6 @@ func assemble(l *loaded, dumps []producer.Dump, facts producer.Facts) error {
 		for s, err := range m.Samples() {
 			if err == nil {
 				s.Input, s.Intact = l.input, l.intact
-				s.Origin = format.Origin{Producer: m.Producer, Shifted: m.Shifted, LayersFrom: m.LayersFrom, Convention: m.Convention}
 			}
 			if len(l.items) == most {
 				return &producer.FieldError{Kind: format.ErrLimit, Err: fmt.Errorf("dump holds more than %d samples, too many for its %d bytes", most, l.input.Bytes)}

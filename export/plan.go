@@ -84,7 +84,7 @@ func NewPlan(ctx context.Context, ds *shard.Dataset, opt Options) (*Plan, error)
 	if p.source, err = digestOf(m); err != nil {
 		return nil, err
 	}
-	p.opt.Target = complete(m.Target, opt.Target)
+	p.opt.Target = m.Target.Or(opt.Target)
 	if err := p.chooseStates(); err != nil {
 		return nil, err
 	}
@@ -93,15 +93,6 @@ func NewPlan(ctx context.Context, ds *shard.Dataset, opt Options) (*Plan, error)
 	}
 	p.divide()
 	return p, nil
-}
-
-// complete is what is known of a target from two sides, the first of which wins.
-func complete(t, more format.Target) format.Target {
-	t.Name = cmp.Or(t.Name, more.Name)
-	t.Layers = cmp.Or(t.Layers, more.Layers)
-	t.HiddenSize = cmp.Or(t.HiddenSize, more.HiddenSize)
-	t.VocabSize = cmp.Or(t.VocabSize, more.VocabSize)
-	return t
 }
 
 // Target describes what is exported to.

@@ -98,6 +98,7 @@ type Input struct {
 
 // Origin is what the samples of one capture have in common beside their layout.
 type Origin struct {
+	Target     Target     `json:"target"`                // as far as the dump or the user says; zero fields are unknown
 	Producer   string     `json:"producer,omitempty"`    // the stable name of the program whose habits the dump follows
 	Shifted    bool       `json:"shifted,omitempty"`     // ids and mask are one position to the left of the states
 	LayersFrom string     `json:"layers_from,omitempty"` // who named the layers: a flag, a file beside the dump, nobody

@@ -1,8 +1,10 @@
 package format
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
+	"path"
 	"strings"
 )
 
@@ -12,6 +14,36 @@ type Target struct {
 	Layers     int    `json:"layers,omitempty"`
 	HiddenSize int    `json:"hidden_size,omitempty"`
 	VocabSize  int    `json:"vocab_size,omitempty"`
+}
+
+// Or is t, and u where t knows nothing.
+func (t Target) Or(u Target) Target {
+	return Target{
+		Name: cmp.Or(t.Name, u.Name), Layers: cmp.Or(t.Layers, u.Layers),
+		HiddenSize: cmp.Or(t.HiddenSize, u.HiddenSize), VocabSize: cmp.Or(t.VocabSize, u.VocabSize),
+	}
+}
+
+// Conflict is the first size in which t and u cannot be the same model, "" if there is
+// none. Names are no sizes: one model has several.
+func (t Target) Conflict(u Target) (what string, of, ofU int) {
+	for _, s := range []struct {
+		what    string
+		of, ofU int
+	}{{"layers", t.Layers, u.Layers}, {"hidden size", t.HiddenSize, u.HiddenSize}, {"vocabulary", t.VocabSize, u.VocabSize}} {
+		if s.of != 0 && s.ofU != 0 && s.of != s.ofU {
+			return s.what, s.of, s.ofU
+		}
+	}
+	return "", 0, 0
+}
+
+// SameName reports whether two names may be those of one model: the last parts of their
+// paths are equal, or one is unknown. A model is named by where it lies, on each machine
+// in its own way.
+func (t Target) SameName(u Target) bool {
+	last := func(name string) string { return path.Base(strings.ReplaceAll(name, "\\", "/")) }
+	return t.Name == "" || u.Name == "" || last(t.Name) == last(u.Name)
 }
 
 type targetFields struct {

@@ -58,3 +58,36 @@ func TestUnitOffsetNorm(t *testing.T) {
 		}
 	}
 }
+
+func TestTargetConflict(t *testing.T) {
+	t.Parallel()
+	full := format.Target{Name: "org/model", Layers: 61, HiddenSize: 7168, VocabSize: 163840}
+	for name, tc := range map[string]struct {
+		other    format.Target
+		what     string
+		sameName bool
+	}{
+		"same":             {full, "", true},
+		"nothing known":    {format.Target{}, "", true},
+		"layers":           {format.Target{Layers: 60}, "layers", true},
+		"hidden size":      {format.Target{Layers: 61, HiddenSize: 64}, "hidden size", true},
+		"vocabulary":       {format.Target{VocabSize: 1}, "vocabulary", true},
+		"where it lies":    {format.Target{Name: "/mnt/models/model/"}, "", true},
+		"another":          {format.Target{Name: "org/model-2"}, "", false},
+		"on other systems": {format.Target{Name: `D:\models\model`}, "", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			what, of, ofOther := full.Conflict(tc.other)
+			if back, ofBack, ofFull := tc.other.Conflict(full); what != tc.what || back != what || ofBack != ofOther || ofFull != of {
+				t.Errorf("Conflict = %q %d %d, the other way %q %d %d, want %q", what, of, ofOther, back, ofBack, ofFull, tc.what)
+			}
+			if got := full.SameName(tc.other); got != tc.sameName {
+				t.Errorf("SameName(%q) = %t, want %t", tc.other.Name, got, tc.sameName)
+			}
+			if got := (format.Target{}).Or(tc.other).Or(full); got != tc.other.Or(full) || tc.other == (format.Target{}) && got != full {
+				t.Errorf("Or gives %+v", got)
+			}
+		})
+	}
+}

@@ -100,15 +100,15 @@ func (c *committer) room(l format.Layout, bytes int64, origin format.Origin) err
 			return err
 		}
 	}
-	if c.cur != nil {
-		return nil
+	if c.cur == nil {
+		var err error
+		c.cur, err = createShard(c.opt.fs, filepath.Join(c.dir, shardsDir), c.manifest.nextName(), l)
+		if err != nil {
+			return err
+		}
+		c.cur.layout = l
 	}
-	var err error
-	c.cur, err = createShard(c.opt.fs, filepath.Join(c.dir, shardsDir), c.manifest.nextName(), l)
-	if err != nil {
-		return err
-	}
-	c.cur.layout, c.cur.origin = l, origin
+	c.cur.origin = origin // the latest knows most of the target
 	return nil
 }
 
@@ -144,6 +144,7 @@ func (c *committer) commit(done bool) error {
 			m.setLayout(c.cur.layout)
 			m.Origin = c.cur.origin
 		}
+		m.Target = m.Target.Or(c.cur.origin.Target)
 		info, err := c.cur.finish(m.States)
 		if err != nil {
 			return err

@@ -51,10 +51,9 @@ func (d Digest) String() string { return hex.EncodeToString(d[:]) }
 
 // Manifest is the content of manifest.json. It grows with shards, never with samples.
 type Manifest struct {
-	Format    string        `json:"format"` // "hsx"
-	Version   int           `json:"version"`
-	WrittenBy string        `json:"written_by"`
-	Target    format.Target `json:"target"` // zero fields are unknown
+	Format    string `json:"format"` // "hsx"
+	Version   int    `json:"version"`
+	WrittenBy string `json:"written_by"`
 	format.Origin
 	HiddenSize int         `json:"hidden_size"`
 	States     []stateJSON `json:"states"`
@@ -276,35 +275,24 @@ func readManifest(p place) (m *Manifest, version string, err error) {
 	return m, version, err
 }
 
-// completeTarget fills what is not known of have from t.
-func completeTarget(have *format.Target, t format.Target) {
-	if have.Name == "" {
-		have.Name = t.Name
+// oneTarget refuses a sample whose dump says that it is of another target than the
+// dataset's.
+func oneTarget(have, got format.Target) error {
+	what, n, want := got.Conflict(have)
+	switch {
+	case what != "":
+		return fmt.Errorf("target has %s %d, the dataset's has %d: one dataset holds one capture", what, n, want)
+	case !got.SameName(have):
+		return fmt.Errorf("target is %q, the dataset's is %q: one dataset holds one capture (if both are one model, --target says so)", got.Name, have.Name)
 	}
-	for _, f := range []struct {
-		have  *int
-		known int
-	}{{&have.Layers, t.Layers}, {&have.HiddenSize, t.HiddenSize}, {&have.VocabSize, t.VocabSize}} {
-		if *f.have == 0 {
-			*f.have = f.known
-		}
-	}
+	return nil
 }
 
 // agree reports, as the second half of a sentence about a dataset made for have, what
 // t contradicts. What either side does not know agrees with everything.
 func agree(t, have format.Target) error {
-	for _, f := range []struct {
-		what      string
-		want, got int
-	}{
-		{"layers", t.Layers, have.Layers},
-		{"hidden size", t.HiddenSize, have.HiddenSize},
-		{"vocabulary", t.VocabSize, have.VocabSize},
-	} {
-		if f.want != 0 && f.got != 0 && f.want != f.got {
-			return fmt.Errorf("was made for a target with %s %d, not %d", f.what, f.got, f.want)
-		}
+	if what, got, want := have.Conflict(t); what != "" {
+		return fmt.Errorf("was made for a target with %s %d, not %d", what, got, want)
 	}
 	return nil
 }

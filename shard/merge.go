@@ -126,7 +126,7 @@ func (m *merge) add(i int, part *Manifest) error {
 		if err := agree(part.Target, m.manifest.Target); err != nil {
 			return fmt.Errorf("%s %w: %w", m.sources[0], err, ErrMismatch)
 		}
-		completeTarget(&m.manifest.Target, part.Target)
+		m.manifest.Target = m.manifest.Target.Or(part.Target)
 	}
 	shards := m.manifest.Shards
 	for _, s := range part.Shards {

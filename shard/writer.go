@@ -158,7 +158,7 @@ func (w *Writer) load() (*committer, error) {
 	fresh := errors.Is(err, ErrNotDataset)
 	switch {
 	case fresh:
-		m = &Manifest{Format: "hsx", Version: 1, Target: w.opt.Target, States: []stateJSON{}, Partition: w.opt.Partition.begun(), Shards: []Info{}}
+		m = &Manifest{Format: "hsx", Version: 1, Origin: format.Origin{Target: w.opt.Target}, States: []stateJSON{}, Partition: w.opt.Partition.begun(), Shards: []Info{}}
 	case err != nil:
 		return nil, err
 	default:
@@ -168,9 +168,11 @@ func (w *Writer) load() (*committer, error) {
 		if err := m.Partition.goOn(w.opt.Partition); err != nil {
 			return nil, fmt.Errorf("dataset %s %w: %w", w.dir, err, ErrMismatch)
 		}
+		m.Target = m.Target.Or(w.opt.Target)
 	}
 	m.WrittenBy = w.opt.WrittenBy
 	w.layout, w.origin = m.Layout(), m.Origin
+	w.origin.Target = w.opt.Target.Or(m.Target) // the user's name for it counts
 	if len(m.Shards) == 0 {
 		w.layout = format.Layout{}
 	}
@@ -219,6 +221,7 @@ func (w *Writer) Put(ctx context.Context, s *format.Sample) error {
 	if err != nil {
 		return err
 	}
+	s.Target = w.origin.Target.Or(s.Target)
 	size := s.Bytes()
 	// A sample of half a batch and more is a batch of its own, which is written from
 	// where it lies.
@@ -239,6 +242,7 @@ func (w *Writer) Put(ctx context.Context, s *format.Sample) error {
 		w.layout = s.Layout()
 		w.origin = s.Origin
 	}
+	w.origin.Target = s.Target
 	w.ids[key] = owner{row: w.rows, input: w.input(s.Input, s.Last)}
 	w.rows++
 	return nil
@@ -266,6 +270,9 @@ func (w *Writer) admit(s *format.Sample, key xxh3.Uint128) error {
 			return format.ErrKnown
 		}
 		return refuse("id %q is taken already by a sample of %s", s.ID, first)
+	}
+	if err := oneTarget(w.origin.Target, s.Target); err != nil {
+		return refusal{err}
 	}
 	if len(w.layout.States) == 0 {
 		return nil

@@ -150,7 +150,7 @@ func newPlan(ds *shard.Dataset, in Input, opt Options) (*plan, error) {
 	if m.Rows == 0 {
 		return nil, errors.New("dataset holds no samples, so there is nothing to judge")
 	}
-	in.Target = knownTarget(in.Target, m.Target)
+	in.Target = in.Target.Or(m.Target)
 	in.Config.Data, in.Config.Target = m.Layout(), in.Target
 	if in.Draft != nil {
 		in.Config.FCWidth = in.Draft.FCWidth()
@@ -267,13 +267,4 @@ func needText(need string) string {
 		return "need a reference, which hsx fingerprint writes"
 	}
 	return "need " + need
-}
-
-// knownTarget fills what the target's config does not say from the manifest.
-func knownTarget(config, manifest format.Target) format.Target {
-	config.Name = cmp.Or(config.Name, manifest.Name)
-	config.Layers = cmp.Or(config.Layers, manifest.Layers)
-	config.HiddenSize = cmp.Or(config.HiddenSize, manifest.HiddenSize)
-	config.VocabSize = cmp.Or(config.VocabSize, manifest.VocabSize)
-	return config
 }

@@ -61,7 +61,6 @@ func (c *capturer) sglang(ctx context.Context, p *Prompt) error {
 		if err != nil {
 			return &contentError{err}
 		}
-		s.Origin = format.Origin{Producer: m.Producer, Shifted: m.Shifted, LayersFrom: m.LayersFrom, Convention: m.Convention}
 		switch err := sink.Put(ctx, s); {
 		case errors.Is(err, format.ErrRefused):
 			return &contentError{err}

@@ -58,7 +58,6 @@ func sample(rec *format.Record, metadata map[string]string, id string, facts pro
 		return nil, fmt.Errorf("body holds sample %q, the path names %q", s.ID, id)
 	}
 	s.ID, s.Last = id, true
-	s.Origin = format.Origin{Producer: m.Producer, Shifted: m.Shifted, LayersFrom: m.LayersFrom, Convention: m.Convention}
 	if err := s.Check(); err != nil { // before the rows are read
 		return nil, err
 	}

@@ -40,8 +40,13 @@ func tensors(n, tokens, hidden int) []*format.Tensor {
 
 func encode(tb testing.TB, id string, ts []*format.Tensor) []byte {
 	tb.Helper()
+	return encodeWith(tb, ts, map[string]string{"hsx.id": id, "hsx.norm": "post"})
+}
+
+func encodeWith(tb testing.TB, ts []*format.Tensor, metadata map[string]string) []byte {
+	tb.Helper()
 	var b bytes.Buffer
-	if err := safetensors.Encode(&b, ts, map[string]string{"hsx.id": id, "hsx.norm": "post"}); err != nil {
+	if err := safetensors.Encode(&b, ts, metadata); err != nil {
 		tb.Fatal(err)
 	}
 	return b.Bytes()

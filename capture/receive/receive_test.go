@@ -19,6 +19,8 @@ import (
 
 	"hsx/capture/receive"
 	"hsx/format"
+	"hsx/format/producer"
+	"hsx/shard"
 )
 
 // TestAnswers sends one body after the other to one receiver.
@@ -178,6 +180,39 @@ func TestClients(t *testing.T) {
 	}
 	if len(got) != samples {
 		t.Errorf("dataset has %d ids, want %d", len(got), samples)
+	}
+}
+
+// TestTarget sends bodies that say of which target they are.
+func TestTarget(t *testing.T) {
+	t.Parallel()
+	s := start(t, t.TempDir(), receive.Options{Facts: producer.Facts{Target: format.Target{VocabSize: 100}}})
+	for _, c := range []struct {
+		id, key, value string
+		code           int
+		text           string
+	}{
+		{"a", "hsx.target_layers", "61", 201, ""},
+		{"b", "hsx.target_layers", "60", 422, "target has layers 60, the dataset's has 61"},
+		{"b", "hsx.vocab_size", "99", 422, "metadata says that the target has vocabulary 99, but its config (--target) says 100"},
+		{"b", "hsx.hidden_size", "5", 422, "is 4 wide, want the target's hidden size 5"},
+		{"b", "hsx.target", "org/model", 201, ""},
+		{"c", "hsx.target", "org/other", 422, "the dataset's is \\\"org/model\\\""},
+	} {
+		body := encodeWith(t, tensors(1, 5, 4), map[string]string{"hsx.id": c.id, c.key: c.value})
+		if code, text := s.post(t, c.id, bytes.NewReader(body)); code != c.code || !strings.Contains(text, c.text) {
+			t.Errorf("%s %s: got %d %s, want %d with %q", c.key, c.value, code, text, c.code, c.text)
+		}
+	}
+	if err := s.stop(); err != nil {
+		t.Fatal(err)
+	}
+	ds, err := shard.Open(s.dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := ds.Manifest().Target, (format.Target{Name: "org/model", Layers: 61, VocabSize: 100}); got != want {
+		t.Errorf("target is %+v, want %+v", got, want)
 	}
 }
 

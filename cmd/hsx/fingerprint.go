@@ -47,7 +47,7 @@ dump of all layers: a few hundred tokens from each of a few texts are enough.`,
 				return err
 			}
 			_, err = fmt.Fprintf(cmd.OutOrStdout(), "wrote %s: %s of %s, from %s\n", out,
-				count(int64(len(ref.States)), "state"), orUnknown(ref.Target.Name), count(ref.Rows, "row"))
+				count(int64(len(ref.States)), "state"), orUnknown(printable(ref.Target.Name)), count(ref.Rows, "row"))
 			return err
 		},
 	}

@@ -5,11 +5,13 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"hsx/capture"
+	"hsx/format"
 	"hsx/shard"
 )
 
@@ -74,11 +76,10 @@ func inspectDataset(w io.Writer, dir string, asJSON bool) error {
 	fmt.Fprintf(&b, "dataset %s (format %d, written by %s)\n", dir, m.Version, m.WrittenBy)
 	fact(&b, "producer", "%s", orUnknown(m.Producer))
 	describeDataset(&b, m)
-	t := m.Target
-	if t.Layers > 0 {
-		fact(&b, "target", "%s: %d layers, hidden size %d, vocabulary %d", orUnknown(t.Name), t.Layers, t.HiddenSize, t.VocabSize)
-	} else {
+	if m.Target == (format.Target{}) {
 		fact(&b, "target", "unknown (pass --target when you ingest)")
+	} else {
+		fact(&b, "target", "%s", targetText(m.Target))
 	}
 	if m.Shifted {
 		fact(&b, "shifted", "ids and mask are one position to the left of the states")
@@ -95,6 +96,17 @@ func inspectDataset(w io.Writer, dir string, asJSON bool) error {
 	}
 	_, err = io.WriteString(w, b.String())
 	return err
+}
+
+// targetText is what is known of a target.
+func targetText(t format.Target) string {
+	size := func(n int) string {
+		if n == 0 {
+			return "unknown"
+		}
+		return strconv.Itoa(n)
+	}
+	return fmt.Sprintf("%s: %s layers, hidden size %s, vocabulary %s", orUnknown(printable(t.Name)), size(t.Layers), size(t.HiddenSize), size(t.VocabSize))
 }
 
 func orUnknown(s string) string {
@@ -135,6 +147,9 @@ func dumpText(in *capture.Inspection) string {
 		line("because", "%s", in.Why)
 	case in.Side != "":
 		line("is", "%s", in.Side)
+	}
+	if in.Target != (format.Target{}) {
+		line("target", "%s", targetText(in.Target))
 	}
 	facts(&b, "states", layoutLines(in.Layout))
 	for i, t := range in.Tensors {

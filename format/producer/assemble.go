@@ -122,7 +122,7 @@ func (m *Match) sample(p *parts) (*format.Sample, error) {
 	} else if m.facts.TrimPadding && !m.Shifted {
 		keep = unpadded(ids, mask)
 	}
-	s := &format.Sample{ID: id, Tokens: ids[:keep:keep], Hidden: hidden}
+	s := &format.Sample{ID: id, Origin: m.Origin, Tokens: ids[:keep:keep], Hidden: hidden}
 	if mask != nil {
 		s.LossMask = mask[:keep:keep]
 	}

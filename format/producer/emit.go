@@ -175,6 +175,11 @@ const (
 	factID     = "hsx.id"
 	factNorm   = "hsx.norm"   // of final
 	factLayers = "hsx.layers" // in both conventions, for people: the tensors' names say them too
+
+	factTarget       = "hsx.target" // the target's name
+	factTargetLayers = "hsx.target_layers"
+	factHiddenSize   = "hsx.hidden_size"
+	factVocabSize    = "hsx.vocab_size"
 )
 
 func (e *emitter) facts() {
@@ -194,8 +199,8 @@ func (e *emitter) facts() {
 	}
 	for _, f := range [][2]string{
 		{factID, e.s.ID}, {factLayers, layers.String()}, {factNorm, norm}, {"hsx.producer", e.s.Producer},
-		{"hsx.target", e.opt.Target.Name}, {"hsx.target_layers", number(e.opt.Target.Layers)},
-		{"hsx.hidden_size", strconv.Itoa(e.s.Hidden[0].Rows.Width)}, {"hsx.vocab_size", number(e.opt.Target.VocabSize)},
+		{factTarget, e.opt.Target.Name}, {factTargetLayers, number(e.opt.Target.Layers)},
+		{factHiddenSize, strconv.Itoa(e.s.Hidden[0].Rows.Width)}, {factVocabSize, number(e.opt.Target.VocabSize)},
 	} {
 		if f[1] != "" {
 			e.add(f[0], f[1])

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -346,6 +347,50 @@ func TestEmitNorm(t *testing.T) {
 	_, _, err = read(t, producer.Dump{Container: producer.Safetensors, Value: value, Metadata: meta}, producer.Facts{Final: producer.FinalPost})
 	if want := "hsx.norm is pre in the metadata, but --final post says the contrary"; err == nil || err.Error() != want {
 		t.Errorf("got error %v, want %s", err, want)
+	}
+}
+
+// TestEmitTarget reads back what the metadata says of the target, with and without a
+// user who says it too.
+func TestEmitTarget(t *testing.T) {
+	t.Parallel()
+	said := format.Target{Name: "org/model", Layers: 61, HiddenSize: 4, VocabSize: 100}
+	rec, err := producer.Emit("safetensors", sample(format.BFloat16, 9, 4, format.NormPre, 2), producer.EmitOptions{Target: said})
+	if err != nil {
+		t.Fatal(err)
+	}
+	value, meta := coded(t, producer.Safetensors, rec)
+	for name, tc := range map[string]struct {
+		user    format.Target
+		changed map[string]string
+		want    format.Target
+		err     string
+	}{
+		"file alone":    {want: said},
+		"both, equal":   {user: said, want: said},
+		"the user too":  {user: format.Target{Name: "config", VocabSize: 100}, want: format.Target{Name: "config", Layers: 61, HiddenSize: 4, VocabSize: 100}},
+		"layers differ": {user: format.Target{Layers: 32}, err: "metadata says that the target has layers 61, but its config (--target) says 32"},
+		"vocabulary":    {user: format.Target{VocabSize: 99}, err: "metadata says that the target has vocabulary 100, but its config (--target) says 99"},
+		"other width":   {changed: map[string]string{"hsx.hidden_size": "5"}, err: "layer_2 is 4 wide, want the target's hidden size 5"},
+		"too shallow":   {changed: map[string]string{"hsx.target_layers": "2"}, err: "layer P_2 (2 post, 3 boundary) is out of range: the target has 2 layers, so the last is P_1"},
+		"no number":     {changed: map[string]string{"hsx.vocab_size": "many\n"}, err: `hsx.vocab_size is "many\n" in the metadata, want a number above 0`},
+		"none":          {changed: map[string]string{"hsx.target_layers": "0"}, err: "hsx.target_layers is 0 in the metadata, want a number above 0"},
+		"long name":     {changed: map[string]string{"hsx.target": strings.Repeat("x", 2000)}, err: "hsx.target is a name of 2000 bytes in the metadata, want at most 1024"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			meta := maps.Clone(meta)
+			maps.Copy(meta, tc.changed)
+			_, all, err := read(t, producer.Dump{Container: producer.Safetensors, Value: value, Metadata: meta}, producer.Facts{Target: tc.user})
+			switch {
+			case tc.err != "":
+				if err == nil || err.Error() != tc.err {
+					t.Errorf("got error %v, want %s", err, tc.err)
+				}
+			case err != nil || len(all) != 1 || all[0].Target != tc.want:
+				t.Errorf("got %d samples, error %v, want one of %+v", len(all), err, tc.want)
+			}
+		})
 	}
 }
 

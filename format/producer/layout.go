@@ -41,6 +41,9 @@ type layout struct {
 	// gather picks the parts of a record whose names are not fixed. nil means that
 	// the keys above are all there is.
 	gather func(v *view) ([]parts, error)
+	// target is the user's, and what the file says of it beside its tensors. nil means
+	// that such files say nothing.
+	target func(v *view) (format.Target, error)
 }
 
 // items says whether a layout is a record, a list of records, or may be either.

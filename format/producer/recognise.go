@@ -9,14 +9,14 @@ import (
 
 // Match is a dump whose producer is known.
 type Match struct {
-	Producer   string // the stable name, one of [Names]
-	Title      string
-	Why        string            // in one clause: which keys, ranks and widths decided
-	Shifted    bool              // ids and mask are stored one position to the left of the states
-	Layers     format.Layers     // of the dump's states, nil when nobody names them
-	LayersFrom string            // "flag", "data_config.json", "manifest.json" or "" (nobody); tensor names are not in Layers
-	Convention format.Convention // in which the source of Layers writes them
-	Norm       format.Norm       // of a final state, unless a record says otherwise itself
+	// Origin is that of every sample. LayersFrom is "flag", "data_config.json",
+	// "manifest.json" or "" (nobody); Target is the user's and what the dump says beside it.
+	format.Origin
+
+	Title  string
+	Why    string        // in one clause: which keys, ranks and widths decided
+	Layers format.Layers // of the dump's states, nil when nobody names them; tensor names are not in it
+	Norm   format.Norm   // of a final state, unless a record says otherwise itself
 
 	layout *layout
 	dump   Dump
@@ -50,9 +50,14 @@ func Recognise(d Dump, f Facts) (*Match, error) {
 	if err != nil {
 		return nil, err
 	}
+	if l.target != nil {
+		if f.Target, err = l.target(v); err != nil {
+			return nil, err
+		}
+	}
 	m := &Match{
-		Producer: l.name, Title: l.title, Shifted: l.shifted, Norm: l.norm,
-		Why:    because + ": " + shapes(rec),
+		Origin: format.Origin{Producer: l.name, Shifted: l.shifted, Target: f.Target},
+		Title:  l.title, Norm: l.norm, Why: because + ": " + shapes(rec),
 		layout: l, dump: d, facts: f, items: items,
 	}
 	if isList {

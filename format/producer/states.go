@@ -108,6 +108,9 @@ func (m *Match) pieces(p *parts, n int) (states, error) {
 		if len(m.Layers) > 0 && m.Layers.IDs(format.PostLayer) != p.layers.IDs(format.PostLayer) {
 			return st, unsupported("", "tensors are named after the layers %s, but %s says %s", p.layers, m.LayersFrom, m.Layers)
 		}
+		if err := p.layers.Check(m.Target.Layers); err != nil {
+			return st, &FieldError{Kind: format.ErrUnsupported, Err: err}
+		}
 		st.layers = p.layers
 	case p.aux.t != nil:
 		var a piece

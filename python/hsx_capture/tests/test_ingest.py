@@ -35,6 +35,11 @@ def test_values(truth, tmp_path):
     assert [s["column"] for s in manifest["states"]] == ["layer_-1", "layer_0", "layer_2", "layer_3", "final"]
     assert [s["dtype"] for s in manifest["states"]] == ["bfloat16"] * 5
     assert manifest["states"][-1]["norm"] == "post"
+    assert {k: manifest["target"][k] for k in ("layers", "hidden_size", "vocab_size")} == {
+        "layers": 5,
+        "hidden_size": 64,
+        "vocab_size": 512,
+    }
     got = {row["id"]: row for row in rows(tmp_path / "ds")}
     for text in truth.texts:
         row = got.pop(f"{text.id}/é")
