@@ -75,7 +75,7 @@ func TestJSONDocuments(t *testing.T) {
 		"plan":       {{"plan", "--parts", "2", dump}},
 		"inspect DS": {{"inspect", at("ds")}, {"inspect", at("shifted")}, {"inspect", at("part")}},
 		"inspect FILE": {
-			{"inspect", "--layers", "0,2,3", filepath.Join(dump, "rows_0-2000/data_3.ckpt")},
+			{"inspect", "--layers", "0,2,3", "--target", "testdata/kit/model", filepath.Join(dump, "rows_0-2000/data_3.ckpt")},
 			{"inspect", filepath.Join(dump, "vocab_mapping/vocab_mapping.pt")},
 			{"inspect", "testdata/kit/faulty/containers/zip_crc_zero.ckpt"},
 			{"inspect", "testdata/kit/faulty/containers/pt_cut_half.ckpt"},
