@@ -19,7 +19,7 @@ SERVERS   ?= ../shared/servers
 FIXTURES  ?= $(HSX_FIXTURES)
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo check fmt vet tidy-diff staticcheck lint race test bench fuzz update cover interop deep servers peers tidy clean
+.PHONY: help build demo check fmt vet tidy-diff staticcheck lint race test bench fuzz update cover interop deep servers slurm ray k8s peers tidy clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' Makefile
@@ -81,6 +81,15 @@ deep: build ## dumps of a real model of 30 layers, good and bad: what validate s
 
 servers: build ## SERVERS=dir LLAMACPP=venv: hsx bench against real servers on the CPU
 	SERVERS='$(SERVERS)' LLAMACPP='$(LLAMACPP)' GO='$(GO)' interop/servers/run.sh
+
+slurm: build ## the scripts of examples/slurm on a real Slurm of one node
+	GO='$(GO)' interop/slurm/run.sh
+
+ray: build ## the program of examples/ray on a Ray cluster of this machine
+	PYTHON='$(PYTHON)' interop/ray/run.sh
+
+k8s: ## the manifests of examples/k8s against the schemas of Kubernetes
+	PYTHON='$(PYTHON)' interop/k8s/run.sh
 
 peers: build ## GIB=2 ROUNDS=3: hsx against cp, pyarrow, datasets and xxhsum
 	GIB='$(GIB)' ROUNDS='$(ROUNDS)' WORK='$(WORK)' PEERS='$(PEERS)' PYTHON='$(PYTHON)' scripts/peers.sh
