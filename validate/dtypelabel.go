@@ -28,12 +28,12 @@ func checkDType(a *dataAt, h format.Hidden, facts []rowFacts) {
 	}
 	var counts [256]int
 	n := 0
-	for _, t := range spaced(h.Rows.N, dtypeRows) {
+	for t := range spaced(h.Rows.N, dtypeRows) {
 		if facts[t].NonFinite > 0 || facts[t].Constant {
 			continue
 		}
 		row := h.Rows.Row(t)
-		for _, c := range spaced(h.Rows.Width, dtypeValues) {
+		for c := range spaced(h.Rows.Width, dtypeValues) {
 			if magnitude := binary.LittleEndian.Uint16(row[2*c:]) & 0x7fff; magnitude != 0 {
 				counts[magnitude>>7]++
 				n++

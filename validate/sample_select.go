@@ -2,6 +2,7 @@ package validate
 
 import (
 	"fmt"
+	"iter"
 	"math/bits"
 	"slices"
 
@@ -37,7 +38,7 @@ func chooseSamples(ds *shard.Dataset, n int) (choice, error) {
 	if n <= 0 {
 		return choice{}, fmt.Errorf("sample of %d is empty, want at least 1", n)
 	}
-	shards := spaced(len(m.Shards), min(n, max(selectShards, n/2)))
+	shards := slices.Collect(spaced(len(m.Shards), min(n, max(selectShards, n/2))))
 	var all []candidate
 	for _, i := range shards {
 		found, err := selectLook(ds, i, max(selectHeads, 2*n/len(shards)))
@@ -95,7 +96,7 @@ func selectLook(ds *shard.Dataset, i, n int) ([]candidate, error) {
 	}
 	defer func() { _ = s.Close() }() // opened for reading: nothing can be lost
 	var rows []int
-	for _, r := range spaced(s.Rows(), max(1, n/2)) {
+	for r := range spaced(s.Rows(), max(1, n/2)) {
 		rows = append(rows, r, min(r+1, s.Rows()-1))
 	}
 	slices.Sort(rows)
@@ -113,18 +114,20 @@ func selectLook(ds *shard.Dataset, i, n int) ([]candidate, error) {
 	return found, nil
 }
 
-// spaced is up to n evenly spaced numbers below size, 0 and size-1 among them.
-func spaced(size, n int) []int {
-	if n >= size {
-		n = size
-	}
-	out := make([]int, n)
-	for i := range out {
-		if n > 1 {
-			out[i] = int(int64(i) * int64(size-1) / int64(n-1))
+// spaced yields up to n evenly spaced numbers below size, 0 and size-1 among them.
+func spaced(size, n int) iter.Seq[int] {
+	return func(yield func(int) bool) {
+		n := min(n, size)
+		for i := range n {
+			at := 0
+			if n > 1 {
+				at = int(int64(i) * int64(size-1) / int64(n-1))
+			}
+			if !yield(at) {
+				return
+			}
 		}
 	}
-	return out
 }
 
 // selectRanks numbers n places so that any first few of them are spread evenly: the
