@@ -15,12 +15,14 @@ import (
 // the current shard and commits shards.
 type committer struct {
 	opt      Options
-	dir      string
+	place    place
+	dir      string // of the files being written
 	manifest *Manifest
 	inputs   *journal
 	rejected *journal
 	cur      *openShard
 	fresh    bool // there is no manifest yet
+	box      *outbox
 	single   *batch
 }
 
@@ -31,12 +33,20 @@ func (c *committer) do(t task) error {
 	case t.sample != nil:
 		return c.writeSample(t.sample)
 	case t.rewrite != nil:
-		if err := c.commit(false); err != nil {
+		if err := c.settle(c.commit(false)); err != nil {
 			return err
 		}
-		return t.rewrite(c)
+		return c.settle(t.rewrite(c))
 	}
-	return c.commit(t.done)
+	return c.settle(c.commit(t.done))
+}
+
+// settle waits for what was committed to be durable.
+func (c *committer) settle(err error) error {
+	if err != nil || c.box == nil {
+		return err
+	}
+	return c.box.wait()
 }
 
 // writeBatch adds gathered samples to the current shard.
@@ -150,6 +160,9 @@ func (c *committer) commit(done bool) error {
 			return err
 		}
 		c.cur = nil
+		if c.box != nil {
+			c.box.rename(&info)
+		}
 		m.setShards(append(m.Shards, info))
 	}
 	var err error

@@ -24,7 +24,7 @@ func (w *Writer) Compare(ctx context.Context, s *format.Sample) (known, same boo
 		if err := w.Commit(ctx); err != nil {
 			return true, false, err
 		}
-		if w.seen, err = Open(w.dir); err != nil {
+		if w.seen, err = open(w.place); err != nil {
 			return true, false, err
 		}
 	}

@@ -18,6 +18,8 @@ var (
 	ErrReplaced = errors.New("dataset was rewritten since it was opened")
 	// ErrLocked means another process is writing to the dataset.
 	ErrLocked = errors.New("locked by another writer")
+	// ErrConflict means another process committed to a dataset in a store meanwhile.
+	ErrConflict = errors.New("another writer committed meanwhile")
 	// ErrMismatch means the dataset holds something else than the caller wants to add.
 	ErrMismatch = errors.New("dataset differs")
 )

@@ -3,9 +3,12 @@ package shard
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
+	"strings"
 
 	"github.com/zeebo/xxh3"
 
@@ -31,18 +34,59 @@ type journal struct {
 	added   int64
 }
 
-// openJournal reads the committed part, hands each line to use, and cuts off what a
-// killed writer left behind it.
-func openJournal[T any](fs atomicfile.FS, dir, name string, committed Lines, use func(T) error) (*journal, error) {
+// partName is the name of the object that holds a part of a journal, which no other
+// content has.
+func partName(name string, sum Digest) string {
+	return fmt.Sprintf("%s-%x.jsonl", strings.TrimSuffix(name, ".jsonl"), sum[:8])
+}
+
+func partPattern() *regexp.Regexp {
+	return regexp.MustCompile(`^(inputs|rejected)-[0-9a-f]{16}\.jsonl$`)
+}
+
+// in is where the committed part of the named journal lies.
+func (l Lines) in(name string) []Part {
+	if len(l.Parts) > 0 {
+		return l.Parts
+	}
+	return []Part{{Name: name, Bytes: l.Bytes}}
+}
+
+// checkParts holds the parts of a journal against what all of them are to be.
+func (l Lines) checkParts(name string) error {
+	if len(l.Parts) == 0 {
+		return nil
+	}
+	left := l.Bytes
+	for _, p := range l.Parts {
+		if !partPattern().MatchString(p.Name) || p.Bytes <= 0 || p.Bytes > left {
+			return fmt.Errorf("%s has a part %q of %d bytes, of %d left", name, p.Name, p.Bytes, left)
+		}
+		left -= p.Bytes
+	}
+	if left != 0 {
+		return fmt.Errorf("%s has %d bytes, its parts %d less", name, l.Bytes, left)
+	}
+	return nil
+}
+
+// openJournal reads the committed part from a place, hands each line to use, and cuts
+// off what a killed writer left behind it in dir.
+func openJournal[T any](fs atomicfile.FS, p place, dir, name string, committed Lines, use func(T) error) (*journal, error) {
 	j := &journal{name: name, lines: committed}
-	data, err := eachLine(directory(dir), name, committed, use)
+	data, err := eachLine(p, name, committed, use)
 	if err != nil {
 		return nil, err
 	}
 	_, _ = j.hash.Write(data) // never fails
+	j.lines.Parts = nil       // in dir it is one file
 	path := filepath.Join(dir, name)
-	if info, err := os.Stat(path); err == nil && info.Size() > committed.Bytes {
+	info, err := os.Stat(path)
+	switch {
+	case err == nil && info.Size() > committed.Bytes:
 		return j, fs.Truncate(path, committed.Bytes)
+	case errors.Is(err, os.ErrNotExist) && len(data) > 0: // it lies elsewhere
+		return j, atomicfile.Append(fs, path, data)
 	}
 	return j, nil
 }
@@ -77,10 +121,6 @@ func readCommitted(p place, name string, committed Lines) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if int64(len(data)) < committed.Bytes {
-		return nil, corrupt(name, "has %d bytes, the manifest calls for %d", len(data), committed.Bytes)
-	}
-	data = data[:committed.Bytes]
 	if sum := Digest(xxh3.Hash128(data).Bytes()); sum != committed.XXH3 {
 		return nil, corrupt(name, "has XXH3 %s, the manifest calls for %s", sum, committed.XXH3)
 	}

@@ -79,6 +79,13 @@ type Lines struct {
 	Lines int64  `json:"lines"`
 	Bytes int64  `json:"bytes"`
 	XXH3  Digest `json:"xxh3"`
+	Parts []Part `json:"parts,omitempty"` // the objects that it lies in, in a store
+}
+
+// Part is one of the objects that the lines of a journal lie in, one after the other.
+type Part struct {
+	Name  string `json:"name"`
+	Bytes int64  `json:"bytes"`
 }
 
 // Info is one shard.
@@ -235,6 +242,14 @@ func (m *Manifest) check() error {
 		}
 		rows += s.Rows
 		tokens += s.Tokens
+	}
+	for _, j := range []struct {
+		name  string
+		lines Lines
+	}{{inputsName, m.Inputs}, {rejectedName, m.Rejected}} {
+		if err := j.lines.checkParts(j.name); err != nil {
+			return err
+		}
 	}
 	if rows != m.Rows || tokens != m.Tokens || m.Inputs.Bytes < 0 || m.Rejected.Bytes < 0 {
 		return fmt.Errorf("totals are %d rows and %d tokens, the shards have %d and %d", m.Rows, m.Tokens, rows, tokens)

@@ -1,6 +1,7 @@
 package shard
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -67,12 +68,30 @@ func (b *bucket) manifest() (data []byte, version string, err error) {
 	return data, version, err
 }
 
+// lines reads a journal from its parts, or from the file that was copied into the store
+// as it lay in a directory.
 func (b *bucket) lines(name string, committed Lines) ([]byte, error) {
-	data, _, err := b.objects.Get(b.ctx, name)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, missing(name, committed)
+	parts := committed.in(name)
+	pieces := make([][]byte, len(parts))
+	g, ctx := errgroup.WithContext(b.ctx)
+	g.SetLimit(fetchChunks)
+	for i, p := range parts {
+		g.Go(func() error {
+			data, _, err := b.objects.Get(ctx, p.Name)
+			if errors.Is(err, fs.ErrNotExist) {
+				return missing(p)
+			}
+			if err == nil && int64(len(data)) < p.Bytes {
+				return short(p, data)
+			}
+			pieces[i] = data[:min(p.Bytes, int64(len(data)))]
+			return err
+		})
 	}
-	return data, err
+	if err := g.Wait(); err != nil {
+		return nil, err
+	}
+	return bytes.Join(pieces, nil), nil
 }
 
 func (b *bucket) shard(info Info) (*mapped.File, error) {

@@ -16,7 +16,7 @@ type place interface {
 	// manifest is the content of manifest.json and, in a store, the version that it has
 	// there. The error wraps ErrNotDataset when there is none.
 	manifest() (data []byte, version string, err error)
-	// lines is at least the committed part of a journal, if there is that much.
+	// lines is the committed part of a journal, unchecked but for its length.
 	lines(name string, committed Lines) ([]byte, error)
 	// shard maps a listed shard. Its bytes may be sparse, and its size may be wrong.
 	shard(info Info) (*mapped.File, error)
@@ -38,16 +38,31 @@ func (d directory) manifest() (data []byte, version string, err error) {
 	return data, "", err
 }
 
-func (d directory) lines(name string, committed Lines) ([]byte, error) {
-	f, err := os.Open(filepath.Join(string(d), name))
+// lines reads a journal from its file, or from the files that it came with from a
+// store.
+func (d directory) lines(name string, committed Lines) (data []byte, err error) {
+	for _, p := range committed.in(name) {
+		if data, err = d.appendFile(data, p); err != nil {
+			return nil, err
+		}
+	}
+	return data, nil
+}
+
+func (d directory) appendFile(data []byte, p Part) ([]byte, error) {
+	f, err := os.Open(filepath.Join(string(d), p.Name))
 	if errors.Is(err, os.ErrNotExist) {
-		return nil, missing(name, committed)
+		return nil, missing(p)
 	}
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = f.Close() }() // opened for reading
-	return io.ReadAll(io.LimitReader(f, committed.Bytes))
+	more, err := io.ReadAll(io.LimitReader(f, p.Bytes))
+	if err == nil && int64(len(more)) < p.Bytes {
+		err = short(p, more)
+	}
+	return append(data, more...), err
 }
 
 func (d directory) shard(info Info) (*mapped.File, error) {
@@ -58,6 +73,10 @@ func notDataset(p place) error {
 	return fmt.Errorf("%s has no %s: %w", p, manifestName, ErrNotDataset)
 }
 
-func missing(name string, committed Lines) error {
-	return corrupt(name, "is missing, the manifest calls for %d bytes", committed.Bytes)
+func missing(p Part) error {
+	return corrupt(p.Name, "is missing, the manifest calls for %d bytes", p.Bytes)
+}
+
+func short(p Part, data []byte) error {
+	return corrupt(p.Name, "has %d bytes, the manifest calls for %d", len(data), p.Bytes)
 }

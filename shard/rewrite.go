@@ -75,7 +75,7 @@ func (c *committer) regroup(ctx context.Context, from int) error {
 func (c *committer) replace(ctx context.Context, i, end int) error {
 	info, err := c.join(ctx, i, end)
 	if err != nil {
-		return unchanged{fmt.Errorf("rewrite shards of %s: %w", c.dir, err)}
+		return unchanged{fmt.Errorf("rewrite shards of %s: %w", c.place, err)}
 	}
 	m, old := *c.manifest, c.manifest.Shards
 	m.setShards(append(append(append([]Info{}, old[:i]...), info), old[end:]...))
@@ -88,7 +88,7 @@ func (c *committer) replace(ctx context.Context, i, end int) error {
 // join writes the rows of the shards from i up to end, each checked against its digest,
 // into a new one.
 func (c *committer) join(ctx context.Context, i, end int) (info Info, err error) {
-	ds := &Dataset{place: directory(c.dir), manifest: c.manifest}
+	ds := &Dataset{place: c.place, manifest: c.manifest}
 	first := c.manifest.Shards[i]
 	out, err := createShard(c.opt.fs, filepath.Join(c.dir, shardsDir), shardName(shardNumber(first.Name)), c.manifest.Layout())
 	if err != nil {
@@ -147,6 +147,10 @@ func (c *copier) flush() error {
 
 // publish makes a manifest the dataset's.
 func (c *committer) publish(m *Manifest) error {
+	if c.box != nil {
+		c.manifest, c.fresh = m, false
+		return c.box.publish(m)
+	}
 	data, err := m.encode()
 	if err != nil {
 		return fmt.Errorf("encode %s: %w", manifestName, err)

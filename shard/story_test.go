@@ -201,6 +201,12 @@ func intact(dir string, all []*format.Sample, acked int64) error {
 	if err != nil {
 		return err
 	}
+	return holdsFirst(ds, all, acked)
+}
+
+// holdsFirst says what is wrong with a dataset that must hold the first of all samples,
+// at least those acknowledged.
+func holdsFirst(ds *shard.Dataset, all []*format.Sample, acked int64) error {
 	var damage error
 	report := func(c *shard.CorruptError) { damage = errors.Join(damage, c) }
 	if err := errors.Join(ds.Verify(context.Background(), report, nil), damage); err != nil {

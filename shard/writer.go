@@ -44,9 +44,11 @@ type Options struct {
 // and writes full batches and commits full shards meanwhile. Both together hold at
 // most two batches.
 type Writer struct {
-	opt  Options
-	dir  string
-	lock *os.File
+	opt   Options
+	place place
+	dir   string // of the files being written
+	lock  *os.File
+	box   *outbox // nil: the files lie where they stay
 
 	layout   format.Layout
 	origin   format.Origin
@@ -93,12 +95,6 @@ type known struct {
 // and removes what a killed writer left unfinished. The error wraps ErrLocked,
 // ErrVersion, or ErrMismatch when opt.Target or opt.Partition contradicts the dataset's.
 func OpenWriter(dir string, opt Options) (*Writer, error) {
-	if opt.ShardBytes <= 0 {
-		opt.ShardBytes = DefaultShardBytes
-	}
-	if opt.BatchBytes <= 0 {
-		opt.BatchBytes = DefaultBatchBytes
-	}
 	if opt.fs == nil {
 		opt.fs = atomicfile.OS{}
 	}
@@ -112,8 +108,19 @@ func OpenWriter(dir string, opt Options) (*Writer, error) {
 	if err != nil {
 		return nil, err
 	}
+	return openWriter(directory(dir), dir, l, nil, opt)
+}
+
+// openWriter is a writer of files in dir, which it has locked, for a dataset.
+func openWriter(p place, dir string, l *os.File, box *outbox, opt Options) (*Writer, error) {
+	if opt.ShardBytes <= 0 {
+		opt.ShardBytes = DefaultShardBytes
+	}
+	if opt.BatchBytes <= 0 {
+		opt.BatchBytes = DefaultBatchBytes
+	}
 	w := &Writer{
-		opt: opt, dir: dir, lock: l,
+		opt: opt, place: p, dir: dir, lock: l, box: box,
 		ids: map[xxh3.Uint128]owner{}, inputs: map[string]int32{}, rejected: map[format.Rejection]bool{},
 		free: make(chan *batch, 1), full: make(chan task),
 	}
@@ -154,7 +161,7 @@ func refuseForeign(dir string) error {
 
 // load reads the committed state and clears what lies beside it.
 func (w *Writer) load() (*committer, error) {
-	m, _, err := readManifest(directory(w.dir))
+	m, version, err := readManifest(w.place)
 	fresh := errors.Is(err, ErrNotDataset)
 	switch {
 	case fresh:
@@ -163,7 +170,7 @@ func (w *Writer) load() (*committer, error) {
 		return nil, err
 	default:
 		if err := agree(w.opt.Target, m.Target); err != nil {
-			return nil, fmt.Errorf("dataset %s %w: %w", w.dir, err, ErrMismatch)
+			return nil, fmt.Errorf("dataset %s %w: %w", w.place, err, ErrMismatch)
 		}
 		if err := m.Partition.goOn(w.opt.Partition); err != nil {
 			return nil, fmt.Errorf("dataset %s %w: %w", w.dir, err, ErrMismatch)
@@ -179,12 +186,15 @@ func (w *Writer) load() (*committer, error) {
 	if err := removeUnlisted(w.opt.fs, w.dir, m); err != nil {
 		return nil, err
 	}
-	c := &committer{opt: w.opt, dir: w.dir, manifest: m, fresh: fresh}
-	c.inputs, err = openJournal(w.opt.fs, w.dir, inputsName, m.Inputs, w.loadInput)
+	c := &committer{opt: w.opt, place: w.place, dir: w.dir, manifest: m, fresh: fresh, box: w.box}
+	if w.box != nil {
+		w.box.begin(m, version)
+	}
+	c.inputs, err = openJournal(w.opt.fs, w.place, w.dir, inputsName, m.Inputs, w.loadInput)
 	if err != nil {
 		return nil, err
 	}
-	c.rejected, err = openJournal(w.opt.fs, w.dir, rejectedName, m.Rejected, w.loadRejection)
+	c.rejected, err = openJournal(w.opt.fs, w.place, w.dir, rejectedName, m.Rejected, w.loadRejection)
 	return c, err
 }
 
@@ -338,6 +348,9 @@ func (w *Writer) ask(ctx context.Context, t task) error {
 func (w *Writer) Close() error {
 	close(w.full)
 	w.done.Wait()
+	if w.box != nil {
+		w.box.close()
+	}
 	return w.lock.Close()
 }
 

@@ -17,8 +17,9 @@ import (
 // Memory is a fake of an object store: objects are whole or absent, and each state of
 // one has a version. Its zero value is an empty store.
 type Memory struct {
-	// Before, if not nil, runs before each operation, whose error is that of the store.
-	Before func(op, name string) error
+	// Before and After, if not nil, run around each operation: an error of Before keeps it
+	// from happening, one of After loses the answer of an upload or a put.
+	Before, After func(op, name string) error
 
 	mu      sync.Mutex
 	objects map[string]object
@@ -94,6 +95,13 @@ func (m *Memory) begin(ctx context.Context, op, name string) error {
 	return m.Before(op, name)
 }
 
+func (m *Memory) end(op, name string) error {
+	if m.After == nil {
+		return nil
+	}
+	return m.After(op, name)
+}
+
 func (m *Memory) count(n int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -151,4 +159,57 @@ func (m *Memory) Delete(name string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.objects, name)
+}
+
+// Upload makes an object of a local file.
+func (m *Memory) Upload(ctx context.Context, name, path string) error {
+	if err := m.begin(ctx, "upload", name); err != nil {
+		return err
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	m.Set(name, data)
+	return m.end("upload", name)
+}
+
+// PutIf gives an object its content if it has the given version.
+func (m *Memory) PutIf(ctx context.Context, name string, data []byte, version string) (string, error) {
+	if err := m.begin(ctx, "put", name); err != nil {
+		return "", err
+	}
+	next, err := m.setIf(name, data, version)
+	if err != nil {
+		return "", err
+	}
+	return next, m.end("put", name)
+}
+
+func (m *Memory) setIf(name string, data []byte, version string) (string, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if is := m.objects[name].version; is != version {
+		return "", fmt.Errorf("put %s: it has version %q, not %q: %w", name, is, version, fs.ErrExist)
+	}
+	return m.set(name, data), nil
+}
+
+// List tells of each object whose name begins with prefix.
+func (m *Memory) List(ctx context.Context, prefix string, each func(name string, size int64, modified time.Time) error) error {
+	if err := m.begin(ctx, "list", prefix); err != nil {
+		return err
+	}
+	for _, name := range m.Names(prefix) {
+		m.mu.Lock()
+		o, ok := m.objects[name]
+		m.mu.Unlock()
+		if !ok {
+			continue
+		}
+		if err := each(name, int64(len(o.data)), o.modified); err != nil {
+			return err
+		}
+	}
+	return nil
 }
