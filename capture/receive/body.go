@@ -10,17 +10,18 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"hsx/internal/mapped"
 )
 
-// Body is what a client sends: samples in a file of the spool, without a name once it is
-// complete. Its client's goroutine holds it until Close, and so does each of its samples
+// Body is what a client sends: samples in a file of the spool. Its client's goroutine holds it until Close, and so does each of its samples
 // until it is put.
 type Body struct {
 	r        *Receiver
 	reserved int64
 	n        int64
-	file     *mapped.File
+	file     *spooled
 	holders  atomic.Int32
 	own      sync.Once
 }
@@ -41,23 +42,32 @@ func (b *Body) release() {
 		return
 	}
 	if b.file != nil {
-		_ = b.file.Close() // mapped for reading: nothing can be lost
+		b.r.spool.give(b.file)
 	}
 	b.r.spool.free(b.reserved)
-	b.r.receiving.Add(-1)
+	if b.r.receiving.Add(-1) == 0 {
+		select {
+		case b.r.quiet <- struct{}{}:
+		default: // it will be looked at anyway
+		}
+	}
 }
 
 // Bytes is the whole body, once Receive returned nil and until its last holder let go.
-func (b *Body) Bytes() []byte { return b.file.Bytes() }
+// Touch it under [mapped.Guard].
+func (b *Body) Bytes() []byte { return b.file.Bytes()[:b.n] }
 
+// The steps in which a spool file grows while its body comes: at most as much as has
+// come, so that a client takes no room that it does not fill.
 const (
-	copyBytes  = 256 << 10
-	chunkBytes = 1 << 20 // reserved at a time for a body that does not say its length
+	leastStep  = 256 << 10
+	mostStep   = 64 << 20
+	chunkBytes = 1 << 20 // of the quota, for a body that does not say its length
 )
 
-// Receive spools what src holds, size bytes or an unknown number if that is negative,
-// and maps it. src must end at the deadlines that it is given; a client that is too slow
-// is given up. [Code] of its error says what is wrong.
+// Receive spools what src holds, size bytes or an unknown number if that is negative.
+// src must end at the deadlines that it is given; a client that is too slow is given up.
+// [Code] of its error says what is wrong.
 func (b *Body) Receive(src io.Reader, size int64, deadline func(time.Time) error) error {
 	if size > b.r.opt.MaxBody {
 		return tooBig(b.r.opt.MaxBody)
@@ -65,40 +75,19 @@ func (b *Body) Receive(src io.Reader, size int64, deadline func(time.Time) error
 	if !b.reserve(size) {
 		return b.overload()
 	}
-	f, err := b.r.spool.create()
-	if err != nil {
+	var err error
+	if b.file, err = b.r.spool.take(); err != nil {
 		return noRoom(err)
 	}
-	defer func() { _ = os.Remove(f.Name()) }() // the map keeps what it needs
-	err = b.copy(f, src, deadline)
-	if cerr := f.Close(); err == nil && cerr != nil {
-		err = noRoom(cerr)
-	}
-	if err != nil {
-		return err
-	}
-	b.file, err = mapped.Open(f.Name())
-	if err != nil {
+	err = mapped.Guard(func() error { return b.copy(src, deadline) })
+	if errors.Is(err, mapped.ErrFault) {
 		return noRoom(err)
 	}
-	b.file.Populate()
-	return nil
+	return err
 }
 
-// copy reads the body at the rate that a client must keep.
-func (b *Body) copy(f *os.File, src io.Reader, deadline func(time.Time) error) error {
-	var buf []byte
-	select {
-	case buf = <-b.r.buffers:
-	default:
-		buf = make([]byte, copyBytes)
-	}
-	defer func() {
-		select {
-		case b.r.buffers <- buf:
-		default:
-		}
-	}()
+// copy reads the body, straight into the file and at the rate that a client must keep.
+func (b *Body) copy(src io.Reader, deadline func(time.Time) error) error {
 	opt, start := b.r.opt, time.Now()
 	for {
 		stalled := time.Now().Add(opt.BodyTimeout)
@@ -109,7 +98,13 @@ func (b *Body) copy(f *os.File, src io.Reader, deadline func(time.Time) error) e
 		if err := deadline(stalled); err != nil {
 			return err
 		}
-		n, err := src.Read(buf)
+		if b.n == int64(len(b.file.Bytes())) {
+			step := min(max(b.n, leastStep), mostStep)
+			if err := b.file.Grow(min(b.n+step, opt.MaxBody+1)); err != nil { // one more, to see that it ends
+				return noRoom(err)
+			}
+		}
+		n, err := src.Read(b.file.Bytes()[b.n:])
 		if b.n += int64(n); b.n > opt.MaxBody {
 			return tooBig(opt.MaxBody)
 		}
@@ -118,14 +113,13 @@ func (b *Body) copy(f *os.File, src io.Reader, deadline func(time.Time) error) e
 				return b.overload()
 			}
 		}
-		if _, err := f.Write(buf[:n]); err != nil {
-			return noRoom(err)
-		}
 		switch {
 		case errors.Is(err, io.EOF):
 			return deadline(time.Time{})
 		case errors.Is(err, os.ErrDeadlineExceeded):
 			return &answer{code: http.StatusRequestTimeout, reason: fmt.Sprintf("body came at less than %d bytes a second, or not at all for %s", opt.MinRate, opt.BodyTimeout)}
+		case errors.Is(err, unix.EFAULT): // the kernel's word for a fault of the file
+			return noRoom(err)
 		case err != nil:
 			return &answer{code: http.StatusBadRequest, reason: fmt.Sprintf("read body after %d bytes: %v", b.n, err)}
 		}

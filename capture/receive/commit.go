@@ -26,7 +26,10 @@ type committer struct {
 	waiting []*job
 	bytes   int64
 	dirty   bool             // there is something to commit
-	window  <-chan time.Time // nil while nothing waits
+	window  <-chan time.Time // until due; nil while nothing waits
+	due     time.Time
+	group   int       // samples of the last commit: about as many come at a time
+	rested  time.Time // when small shards may be added again without more of them
 	err     error
 }
 
@@ -43,13 +46,12 @@ func (r *Receiver) run(ctx context.Context, quit <-chan struct{}) error {
 			c.reject(rej)
 		case <-c.window:
 			c.commit(ctx)
+		case <-r.quiet:
 		case <-quit:
 			c.commit(ctx)
 			return c.err
 		}
-		if c.bytes >= r.opt.CommitBytes && r.receiving.Load() == 0 {
-			c.commit(ctx)
-		}
+		c.gathered(ctx)
 	}
 	for _, j := range c.waiting {
 		j.done <- r.failed()
@@ -105,13 +107,31 @@ func (c *committer) put(ctx context.Context, s *format.Sample) (*answer, error) 
 	return nil, err
 }
 
+// gathered commits when waiting longer would gather nothing more: nothing is on its
+// way, and there is enough, or as much as the clients sent together the last time. A
+// lone client is so answered at once, and many share a commit.
+func (c *committer) gathered(ctx context.Context) {
+	switch {
+	case len(c.waiting) == 0 || c.receiving.Load() > 0:
+	case c.bytes >= c.opt.CommitBytes:
+		c.commit(ctx)
+	case len(c.waiting) < c.group:
+	case !time.Now().Before(c.rested):
+		c.commit(ctx)
+	case c.rested.Before(c.due):
+		c.wait(c.rested)
+	}
+}
+
 // touch begins the window of the next commit.
 func (c *committer) touch() {
 	c.dirty = true
 	if c.window == nil {
-		c.window = time.After(c.Window())
+		c.wait(time.Now().Add(c.Window()))
 	}
 }
+
+func (c *committer) wait(due time.Time) { c.due, c.window = due, time.After(time.Until(due)) }
 
 func (c *committer) reject(rej format.Rejection) {
 	c.rejected.Add(1)
@@ -145,6 +165,9 @@ func (c *committer) commit(ctx context.Context) {
 	c.Receiver.bytes.Add(c.bytes)
 	if len(c.waiting) > 0 && c.bytes < c.opt.CommitBytes {
 		c.small.Add(1)
+	}
+	if c.group = len(c.waiting); c.bytes < c.opt.CommitBytes {
+		c.rested = time.Now().Add(c.Window() - c.opt.CommitWindow)
 	}
 	c.pending.Store(0)
 	for _, j := range c.waiting {

@@ -37,8 +37,8 @@ type Options struct {
 	MaxBody        int64          // one body, 4 GiB when 0 and at most SpoolBytes; more is answered with 413
 	AllowNonFinite bool           // take states with infinities and NaNs
 
-	CommitBytes  int64         // commit when so much waits and nothing else is on its way, 64 MiB when 0
-	CommitWindow time.Duration // and so long after the first sample that waits, 100 ms when 0
+	CommitBytes  int64         // commit when so much waits and nothing else is on its way, 16 MiB when 0
+	CommitWindow time.Duration // wait so long for others after the first sample that waits, 100 ms when 0
 	SmallShards  int           // of the store, smaller than CommitBytes: a hundred of them double the window
 	Rows         int64         // that the store holds already, for the status
 	Flight       string        // the address of another way in, for the status; "" is none
@@ -63,8 +63,8 @@ type Receiver struct {
 	jobs    chan *job
 	rejects chan format.Rejection
 	dead    chan struct{} // closed when nobody calls the store any more: it failed, or the receiver ends
+	quiet   chan struct{} // of room for one: nothing is on its way any more
 	slots   chan struct{} // for samples between decoding and Put: what they take of the heap is bounded
-	buffers chan []byte
 	metrics http.Handler
 
 	stats
@@ -86,20 +86,20 @@ type observer interface{ Observe(float64) }
 func New(store Store, opt Options) (*Receiver, error) {
 	opt.SpoolBytes = cmp.Or(opt.SpoolBytes, 8<<30)
 	opt.MaxBody = min(cmp.Or(opt.MaxBody, 4<<30), opt.SpoolBytes)
-	opt.CommitBytes = cmp.Or(opt.CommitBytes, 64<<20)
+	opt.CommitBytes = cmp.Or(opt.CommitBytes, 16<<20)
 	opt.CommitWindow = cmp.Or(opt.CommitWindow, 100*time.Millisecond)
 	opt.MaxConns = cmp.Or(opt.MaxConns, 256)
 	opt.BodyTimeout = cmp.Or(opt.BodyTimeout, 30*time.Second)
 	opt.MinRate = cmp.Or(opt.MinRate, 1<<20)
 	opt.StopTimeout = cmp.Or(opt.StopTimeout, 30*time.Second)
-	sp, err := openSpool(opt.Spool, opt.SpoolBytes)
+	sp, err := openSpool(opt.Spool, opt.SpoolBytes, opt.MaxBody)
 	if err != nil {
 		return nil, fmt.Errorf("open spool: %w", err)
 	}
 	r := &Receiver{
 		opt: opt, store: store, spool: sp,
-		jobs: make(chan *job), rejects: make(chan format.Rejection), dead: make(chan struct{}),
-		slots: make(chan struct{}, min(8, runtime.GOMAXPROCS(0))), buffers: make(chan []byte, opt.MaxConns),
+		jobs: make(chan *job), rejects: make(chan format.Rejection), dead: make(chan struct{}), quiet: make(chan struct{}, 1),
+		slots: make(chan struct{}, min(8, runtime.GOMAXPROCS(0))),
 	}
 	r.rows.Store(opt.Rows)
 	r.small.Store(int64(opt.SmallShards))

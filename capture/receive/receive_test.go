@@ -14,6 +14,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -265,5 +266,51 @@ func TestToken(t *testing.T) {
 	}
 	if _, err := os.Stat(filepath.Join(s.dir, "shards/000000.arrow")); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("a body without a token made a shard (error %v)", err)
+	}
+}
+
+// TestSpoolUsedAgain sends a body into the file of a longer one: nothing of that is taken
+// for its own, and what it lacks is missed.
+func TestSpoolUsedAgain(t *testing.T) {
+	t.Parallel()
+	s := start(t, t.TempDir(), receive.Options{})
+	long := encode(t, "long", tensors(1, 3000, 64))
+	if code, text := s.post(t, "long", bytes.NewReader(long)); code != 201 {
+		t.Fatalf("long: got %d %s, want 201", code, text)
+	}
+	for _, chunked := range []bool{false, true} {
+		var body io.Reader = bytes.NewReader(long[:len(long)/2])
+		if chunked {
+			body = io.MultiReader(body)
+		}
+		if code, text := s.post(t, "half", body); code != 422 || !strings.Contains(text, "truncated") {
+			t.Errorf("first half of the long one: got %d %s, want 422 since it is truncated", code, text)
+		}
+	}
+	for i := range 3 {
+		if code, text := s.post(t, name(i), bytes.NewReader(encode(t, name(i), tensors(1+i, 5+i, 64)))); code != 201 {
+			t.Errorf("short %d: got %d %s, want 201", i, code, text)
+		}
+		if code, text := s.post(t, name(i), bytes.NewReader(encode(t, name(i), tensors(1+i, 5+i, 64)))); code != 200 {
+			t.Errorf("short %d again: got %d %s, want 200", i, code, text)
+		}
+	}
+}
+
+// TestLoneClient is answered without a wait for others, and many share a commit.
+func TestLoneClient(t *testing.T) {
+	t.Parallel()
+	const window = 10 * time.Second
+	s, begin := start(t, t.TempDir(), receive.Options{CommitWindow: window}), time.Now()
+	for i := range 5 {
+		if code, text := s.post(t, name(i), bytes.NewReader(small(t, name(i), i))); code != 201 {
+			t.Errorf("sample %d: got %d %s, want 201", i, code, text)
+		}
+		if got := s.r.Status().Commits; got != int64(i+1) {
+			t.Errorf("%d commits after %d samples of one client", got, i+1)
+		}
+	}
+	if took := time.Since(begin); took >= window { // what four small shards make it rest is a tenth of that
+		t.Errorf("5 samples took %s, as if one had waited for the window of %s", took, window)
 	}
 }

@@ -60,7 +60,7 @@ func (r *Receiver) take(b *Body, in format.Input, decode func() (*format.Sample,
 		r.refuse(rejection(in, a))
 		done <- a
 	default:
-		s.Input, s.Intact = in, b.file.Intact
+		s.Input = in
 		select {
 		case r.jobs <- &job{sample: s, free: free, done: done}:
 			return done

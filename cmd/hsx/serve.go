@@ -34,7 +34,7 @@ why it is refused (also in DS/rejected.jsonl), 413 that it is too big, 429 that 
 spool is full: try again. Whatever else comes, or nothing, says that it may not be there:
 send it again, it is kept once.
 
-Samples that arrive within --commit-window are committed together. Each commit of less
+A commit waits for the samples of other clients, at most --commit-window. One of less
 than --commit-bytes leaves a small shard; a hundred of them double the window.
 GET /v1/status, /metrics (Prometheus) and /healthz say how it goes. ^C stops: what is on
 its way comes in, is committed and answered.`,

@@ -1,5 +1,5 @@
-// Package mapped reads files through the page cache without copying them, and turns
-// the faults of such memory into errors. It does not interpret what it maps.
+// Package mapped reads and fills files through the page cache without copying them, and
+// turns the faults of such memory into errors. It does not interpret what it maps.
 package mapped
 
 import (
