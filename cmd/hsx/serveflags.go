@@ -1,10 +1,6 @@
 package main
 
 import (
-	"crypto/tls"
-	"crypto/x509"
-	"errors"
-	"fmt"
 	"net"
 	"os"
 	"strings"
@@ -109,32 +105,6 @@ func (o *serveFlags) token() (string, error) {
 		return token, err
 	}
 	return "", nil
-}
-
-// tls is nil when no flag asks for it.
-func (o *serveFlags) tls() (*tls.Config, error) {
-	if o.tlsCert == "" && o.tlsKey == "" {
-		if o.clientCA != "" {
-			return nil, usagef("--client-ca: it needs --tls-cert and --tls-key")
-		}
-		return nil, nil
-	}
-	cert, err := tls.LoadX509KeyPair(o.tlsCert, o.tlsKey)
-	if err != nil {
-		return nil, fmt.Errorf("read --tls-cert and --tls-key: %w", err)
-	}
-	c := &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12}
-	if o.clientCA != "" {
-		data, err := os.ReadFile(o.clientCA)
-		if err != nil {
-			return nil, fmt.Errorf("read --client-ca: %w", err)
-		}
-		c.ClientCAs, c.ClientAuth = x509.NewCertPool(), tls.RequireAndVerifyClientCert
-		if !c.ClientCAs.AppendCertsFromPEM(data) {
-			return nil, fmt.Errorf("read --client-ca %s: %w", o.clientCA, errors.New("it holds no certificate"))
-		}
-	}
-	return c, nil
 }
 
 // loopback reports whether an address can be reached from this machine alone.
