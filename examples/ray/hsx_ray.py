@@ -23,7 +23,7 @@ class Died(Exception):
 
 
 def run(command, out=None):
-    """Runs hsx in this worker and returns its exit code and what it said. It ends with the worker, whatever ends that."""
+    """Runs hsx, which ends with this worker, whatever ends that, and returns its exit code and what it said."""
     with open(out, "wb") if out else open(os.devnull, "wb") as stdout:
         done = subprocess.run(["setpriv", "--pdeathsig", "KILL", *command], stdout=stdout, stderr=subprocess.PIPE)
     talk = done.stderr.decode(errors="replace").strip()
@@ -64,8 +64,9 @@ def finish(what, tasks):
         while left:
             done, left = ray.wait(left)
             code, talk = ray.get(done[0])
-            note = f", with bad data:\n{talk}" if code == BAD_DATA else ""
-            print(f"{what}: {len(tasks) - len(left)} of {len(tasks)} parts are done, now part {part[done[0]]}{note}", flush=True)
+            print(f"{what}: part {part[done[0]]}, {len(tasks) - len(left)} of {len(tasks)} are done", flush=True)
+            if code == BAD_DATA:
+                print(talk, flush=True)
     finally:
         for task in left:
             ray.cancel(task, force=True)
