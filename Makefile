@@ -13,13 +13,16 @@ BENCHTIME ?= 1s
 FUZZTIME  ?= 30s
 GIB       ?= 2
 ROUNDS    ?= 3
+MIB       ?= 60
+SAMPLES   ?= 20000
+LARGE     ?= 1
 WORK      ?= build/peers
 PEERS     ?= ../shared/peers
 SERVERS   ?= ../shared/servers
 FIXTURES  ?= $(HSX_FIXTURES)
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo check fmt vet tidy-diff staticcheck lint race test bench fuzz update cover interop deep servers slurm ray k8s peers tidy clean
+.PHONY: help build demo check fmt vet tidy-diff staticcheck lint race test bench bench-page bench-compare fuzz update cover interop deep servers slurm ray k8s peers tidy clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' Makefile
@@ -57,8 +60,18 @@ endif
 test: ## all tests, the quick way
 	$(GO) test ./...
 
-bench: ## BENCH=. COUNT=1 BENCHTIME=1s: the Go benchmarks
-	$(GO) test -run '^$$' -bench '$(BENCH)' -count $(COUNT) -benchtime $(BENCHTIME) ./...
+bench: ## BENCH=. COUNT=1 BENCHTIME=1s MIB=60 ROUNDS=3 SAMPLES=20000 LARGE=1: all stages, all commands, the machine's limits
+	@mkdir -p build/bench
+	HSX_MIB=$(MIB) HSX_ROUNDS=$(ROUNDS) HSX_SAMPLES=$(SAMPLES) HSX_GIB=$(LARGE) \
+		$(GO) test -run '^$$' -bench '$(BENCH)' -count $(COUNT) -benchtime $(BENCHTIME) -benchmem -timeout 60m ./... >build/bench/bench.txt \
+		|| { cat build/bench/bench.txt; exit 1; }
+	@cat build/bench/bench.txt
+
+bench-page: ## docs/benchmarks.md from what bench and peers left in build/bench
+	$(GO) run ./scripts/benchpage build/bench/*.txt
+
+bench-compare: ## OLD=rev PKG=./shard BENCH=. COUNT=6 BENCHTIME=1s: that revision and this one in turn, by benchstat
+	OLD='$(OLD)' PKG='$(PKG)' BENCH='$(BENCH)' COUNT='$(COUNT)' BENCHTIME='$(BENCHTIME)' GO='$(GO)' scripts/bench-compare.sh
 
 fuzz: ## FUZZTIME=30s: each fuzz target in turn
 	GO='$(GO)' FUZZTIME='$(FUZZTIME)' scripts/fuzz.sh
@@ -91,7 +104,7 @@ ray: build ## the program of examples/ray on a Ray cluster of this machine
 k8s: ## the manifests of examples/k8s against the schemas of Kubernetes
 	PYTHON='$(PYTHON)' interop/k8s/run.sh
 
-peers: build ## GIB=2 ROUNDS=3: hsx against cp, pyarrow, datasets and xxhsum
+peers: build ## GIB=2 ROUNDS=3: hsx against cp, pyarrow, datasets, xxhsum and the loaders of SpecForge and speculators
 	GIB='$(GIB)' ROUNDS='$(ROUNDS)' WORK='$(WORK)' PEERS='$(PEERS)' PYTHON='$(PYTHON)' scripts/peers.sh
 
 tidy: ## write go.mod and go.sum as the code needs them

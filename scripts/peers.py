@@ -1,10 +1,10 @@
 """Times hsx against cp, a pyarrow script, a datasets script and xxhsum on the same dumps, in turn.
 
-    python peers.py --hsx bin/hsx --dumps DIR --work DIR --peers ingest_peers.py --rounds 3
+    python peers.py --hsx bin/hsx --dumps DIR --work DIR --peers ingest_peers.py --rounds 3 [--lines FILE]
 
 Each round runs every way once, with the order turned round from one round to the next, and every run begins
 with the dumps in the page cache and ends when its output is on disk (sync). Numbers of one call compare with
-each other and with nothing else. Ratios are taken within a round; the table has their medians and ranges.
+each other and with nothing else. Ratios are taken within a round; the table has their medians and ranges. FILE gets the same as lines of Go benchmarks.
 """
 import argparse
 import json
@@ -136,6 +136,7 @@ def main():
     for flag in ("--hsx", "--dumps", "--work", "--peers"):
         p.add_argument(flag, required=True, type=os.path.abspath)
     p.add_argument("--rounds", type=int, default=3)
+    p.add_argument("--lines", type=os.path.abspath)
     a = p.parse_args()
     drop(os.path.join(a.work, "ds.kept"))
     size = bytes_under(a.dumps)
@@ -162,13 +163,39 @@ def main():
         print(f"\nhsx heap peak {statistics.median(heaps) / 2**20:.0f} MiB")
 
     print(f"\n{'ratio':22} {'median':>7} {'least':>7} {'most':>7}")
-    for label, over, under, what in (
-        ("hsx / cp wall", "hsx", "cp", "wall"), ("hsx / cp cpu", "hsx", "cp", "cpu"),
-        ("pyarrow / hsx wall", "pyarrow", "hsx", "wall"), ("datasets / hsx wall", "datasets", "hsx", "wall"),
-        ("verify / xxhsum rate", "xxhsum", "verify", "wall"),
-    ):
-        ratios = [getattr(r[over], what) / max(getattr(r[under], what), 1e-3) for r in rounds]
+    for label, over, under, what, _ in GOALS:
+        ratios = ratios_of(rounds, over, under, what)
         print(f"{label:22} {statistics.median(ratios):7.2f} {min(ratios):7.2f} {max(ratios):7.2f}")
+    if a.lines:
+        with open(a.lines, "w") as f:
+            f.writelines(lines(rounds, size, hashed))
+
+
+# What is compared: a name, over, under, in what, and the goal, positive for at least and negative for at most.
+GOALS = (
+    ("hsx / cp, wall", "hsx", "cp", "wall", -1.15),
+    ("hsx / cp, CPU", "hsx", "cp", "cpu", -1.5),
+    ("pyarrow / hsx, wall", "pyarrow", "hsx", "wall", 2),
+    ("datasets / hsx, wall", "datasets", "hsx", "wall", 6),
+    ("verify / xxhsum, rate", "xxhsum", "verify", "wall", 0.8),
+)
+
+
+def ratios_of(rounds, over, under, what):
+    return [getattr(r[over], what) / max(getattr(r[under], what), 1e-3) for r in rounds]
+
+
+def lines(rounds, size, hashed):
+    """The medians and ratios as lines of Go benchmarks, whose names have no blanks."""
+    for name in rounds[0]:
+        wall, cpu, anon = (statistics.median(getattr(r[name], what) for r in rounds) for what in ("wall", "cpu", "anon"))
+        work = hashed if name in ("verify", "xxhsum") else size
+        yield (f"BenchmarkPeers/{name} {len(rounds)} {wall * 1e9:.0f} ns/op {work / 1e6 / wall:.1f} MB/s "
+               f"{cpu:.4f} cpu-s {anon / 2**20:.1f} own-MiB\n")
+    for label, over, under, what, goal in GOALS:
+        r = ratios_of(rounds, over, under, what)
+        yield (f"BenchmarkPeerRatios/{label.replace(' ', '_')} {len(rounds)} {statistics.median(r):.4f} median "
+               f"{min(r):.4f} least {max(r):.4f} most {abs(goal)} {'at-least' if goal > 0 else 'at-most'}\n")
 
 
 if __name__ == "__main__":

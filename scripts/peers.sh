@@ -1,6 +1,6 @@
 #!/bin/sh
 # Measures hsx against what a user would run instead, see peers.py, and the loader of
-# python/hsx against SpecForge's, see python/hsx/bench/loader.py. Settings: GIB,
+# python/hsx against SpecForge's and speculators', see python/hsx/bench/loader.py. Settings: GIB,
 # ROUNDS, WORK (kept: dumps and virtual environment), PEERS (make_dumps.py and
 # ingest_peers.py), KEEP=1 keeps the last outputs.
 set -eu
@@ -9,7 +9,7 @@ cd "$(dirname "$0")/.."
 for f in make_dumps.py ingest_peers.py; do
 	[ -f "$PEERS/$f" ] || { echo "peers: no $f in PEERS=$PEERS" >&2; exit 2; }
 done
-mkdir -p "$WORK"
+mkdir -p "$WORK" build/bench
 scripts/venv.sh "$WORK/venv" scripts/peers-requirements.txt
 
 dumps=$WORK/dumps-${GIB}gib
@@ -19,9 +19,11 @@ if [ ! -d "$dumps" ]; then
 	mv "$dumps.part" "$dumps" # whole, or not there
 fi
 "$WORK/venv/bin/python" scripts/peers.py --hsx bin/hsx --dumps "$dumps" --work "$WORK" \
-	--peers "$PEERS/ingest_peers.py" --rounds "$ROUNDS"
+	--peers "$PEERS/ingest_peers.py" --rounds "$ROUNDS" --lines build/bench/peers.txt
 
 PIP_NO_DEPS=1 scripts/venv.sh "$WORK/loader" interop/export/requirements.txt
 "$WORK/loader/bin/pip" install --quiet --disable-pip-version-check --no-deps --no-build-isolation --force-reinstall ./python/hsx
 bin/hsx ingest --out "$WORK/ds-${GIB}gib" --layers 2,30,58 "$dumps" >/dev/null
-"$WORK/loader/bin/python" python/hsx/bench/loader.py --dumps "$dumps" --dataset "$WORK/ds-${GIB}gib"
+bin/hsx export --to speculators --out "$WORK/speculators-${GIB}gib" "$WORK/ds-${GIB}gib" >/dev/null
+"$WORK/loader/bin/python" python/hsx/bench/loader.py --dumps "$dumps" --dataset "$WORK/ds-${GIB}gib" \
+	--speculators "$WORK/speculators-${GIB}gib" --lines build/bench/loaders.txt

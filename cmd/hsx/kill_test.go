@@ -35,7 +35,7 @@ func manyDumps(t *testing.T, n int) string {
 }
 
 // process is hsx as a process of its own: this test's binary under its name.
-func process(t *testing.T, args ...string) *exec.Cmd {
+func process(t testing.TB, args ...string) *exec.Cmd {
 	t.Helper()
 	exe, err := os.Executable()
 	if err != nil {

@@ -29,6 +29,7 @@ func TestImports(t *testing.T) {
 		"internal/mapped":     "",
 		"internal/chart":      "",
 		"internal/simserver":  "",
+		"scripts/benchpage":   "internal/chart",
 		"internal/layering":   "",
 		"internal/hsxtest":    "format internal/atomicfile", // for tests: no package may import it
 		"capture":             codecs + "internal/mapped",
