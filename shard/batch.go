@@ -3,10 +3,7 @@ package shard
 import (
 	"encoding/binary"
 
-	"github.com/apache/arrow/go/v15/arrow"
-	"github.com/apache/arrow/go/v15/arrow/array"
 	"github.com/apache/arrow/go/v15/arrow/bitutil"
-	"github.com/apache/arrow/go/v15/arrow/memory"
 	"github.com/zeebo/xxh3"
 
 	"hsx/format"
@@ -199,54 +196,6 @@ func (b *batch) note(s *format.Sample) {
 	e := &b.entries[len(b.entries)-1]
 	e.IDs = append(e.IDs, s.ID)
 	e.Done = s.Last
-}
-
-// record is the batch as Arrow sees it, with the values of each state given apart;
-// its buffers are the batch's own, so that it must be written before the batch is
-// reset.
-func (b *batch) record(sc *arrow.Schema, states [][]byte) arrow.Record {
-	rows := b.rowsInBatch
-	ends := memory.NewBufferBytes(arrow.Int32Traits.CastToBytes(b.tokens))
-	total := int(b.tokens[rows])
-
-	list := func(t arrow.DataType, child arrow.ArrayData) arrow.ArrayData {
-		return array.NewData(t, rows, []*memory.Buffer{nil, ends}, []arrow.ArrayData{child}, 0, 0)
-	}
-	values := func(t arrow.DataType, n int, data []byte) arrow.ArrayData {
-		return array.NewData(t, n, []*memory.Buffer{nil, memory.NewBufferBytes(data)}, nil, 0, 0)
-	}
-	str := func(t text) arrow.ArrayData {
-		return array.NewData(arrow.BinaryTypes.String, rows, []*memory.Buffer{
-			nil, memory.NewBufferBytes(arrow.Int32Traits.CastToBytes(t.ends)), memory.NewBufferBytes(t.data)}, nil, 0, 0)
-	}
-
-	var valid *memory.Buffer
-	if b.maskNulls > 0 {
-		valid = memory.NewBufferBytes(b.maskValid)
-	}
-	maskEnds := memory.NewBufferBytes(arrow.Int32Traits.CastToBytes(b.maskEnds))
-	maskType := sc.Field(3).Type
-
-	data := []arrow.ArrayData{
-		str(b.id),
-		str(b.source),
-		list(sc.Field(2).Type, values(arrow.PrimitiveTypes.Int32, total, b.ids)),
-		array.NewData(maskType, rows, []*memory.Buffer{valid, maskEnds},
-			[]arrow.ArrayData{values(arrow.PrimitiveTypes.Uint8, len(b.mask), b.mask)}, b.maskNulls, 0),
-	}
-	for i, s := range b.layout.States {
-		t := sc.Field(stateColumn + i).Type.(*arrow.ListType)
-		row := t.Elem().(*arrow.FixedSizeListType)
-		elems := values(row.Elem(), len(states[i])/s.DType.Size(), states[i])
-		data = append(data, list(t, array.NewData(row, total, []*memory.Buffer{nil}, []arrow.ArrayData{elems}, 0, 0)))
-	}
-	data = append(data, values(&arrow.FixedSizeBinaryType{ByteWidth: digestSize}, rows, b.digests))
-
-	cols := make([]arrow.Array, len(data))
-	for i, d := range data {
-		cols[i] = array.MakeFromData(d)
-	}
-	return array.NewRecord(sc, cols, int64(rows))
 }
 
 // hashIndex adds the rows' small columns to a shard's index hash.

@@ -24,6 +24,7 @@ type committer struct {
 	fresh    bool // there is no manifest yet
 	box      *outbox
 	single   *batch
+	pack     *packer // nil: shards are written plain
 }
 
 func (c *committer) do(t task) error {
@@ -105,14 +106,14 @@ func (c *committer) takeBack(before mark, fault error) error {
 
 // room makes the current shard one that a batch of the given bytes fits into.
 func (c *committer) room(l format.Layout, bytes int64, origin format.Origin) error {
-	if c.cur != nil && c.cur.out.n+bytes > c.opt.ShardBytes {
+	if c.cur != nil && c.cur.size()+bytes > c.opt.ShardBytes {
 		if err := c.commit(false); err != nil {
 			return err
 		}
 	}
 	if c.cur == nil {
 		var err error
-		c.cur, err = createShard(c.opt.fs, filepath.Join(c.dir, shardsDir), c.manifest.nextName(), l)
+		c.cur, err = createShard(c.opt.fs, filepath.Join(c.dir, shardsDir), c.manifest.nextName(), l, c.pack)
 		if err != nil {
 			return err
 		}
@@ -183,6 +184,7 @@ func (c *committer) commit(done bool) error {
 
 // abandon removes the shard that no commit completed.
 func (c *committer) abandon() {
+	_ = c.pack.close() // memory
 	if c.cur != nil {
 		_ = c.cur.file.Discard() // the next writer removes what is left
 		c.cur = nil

@@ -13,7 +13,6 @@ import (
 
 	"hsx/internal/atomicfile"
 	"hsx/internal/hsxtest"
-	"hsx/shard"
 )
 
 // machine is one simulated machine and the dataset on it, some directories deep.
@@ -76,15 +75,15 @@ func losses(seed int) map[string]hsxtest.Keep {
 // in the middle of every other write, and returns the violations that it finds. mutate, if
 // not nil, spoils the file system: one violation is enough then, and writes, which
 // are many, are not stopped.
-func crashes(t *testing.T, steps []step, mutate func(atomicfile.FS) atomicfile.FS) (violations []string) {
+func crashes(t *testing.T, play run, steps []step, mutate func(atomicfile.FS) atomicfile.FS) (violations []string) {
 	t.Helper()
 	mutant := mutate != nil
 	if !mutant {
 		mutate = func(fs atomicfile.FS) atomicfile.FS { return fs }
 	}
-	want := undisturbed(t, steps)
+	want := undisturbed(t, play, steps)
 	whole := boot(t)
-	if _, err := play(dataset(whole.root), shard.WithFS(small(), mutate(whole)), steps); err != nil {
+	if _, err := play(dataset(whole.root), mutate(whole)); err != nil {
 		t.Fatal(err)
 	}
 	seen := map[string]bool{}
@@ -96,7 +95,7 @@ func crashes(t *testing.T, steps []step, mutate func(atomicfile.FS) atomicfile.F
 		half := write && n%2 == 0
 		m := boot(t)
 		m.StopAt(n, half)
-		acked, err := play(dataset(m.root), shard.WithFS(small(), mutate(m)), steps)
+		acked, err := play(dataset(m.root), mutate(m))
 		if !errors.Is(err, hsxtest.ErrCrash) {
 			violations = append(violations, fmt.Sprintf("crash before operation %d (%s): got error %v, want %v", n, op, err, hsxtest.ErrCrash))
 		}
@@ -105,7 +104,7 @@ func crashes(t *testing.T, steps []step, mutate func(atomicfile.FS) atomicfile.F
 			if dir == "" {
 				continue
 			}
-			if err := survives(dir, steps, acked, want, hasty()); err != nil {
+			if err := survives(dir, play, steps, acked, want, hasty()); err != nil {
 				violations = append(violations, fmt.Sprintf("crash before operation %d (%s, half %t), %s: %v", n, op, half, name, err))
 			}
 		}
@@ -116,10 +115,20 @@ func crashes(t *testing.T, steps []step, mutate func(atomicfile.FS) atomicfile.F
 
 func TestPowerLoss(t *testing.T) {
 	t.Parallel()
-	for name, steps := range map[string][]step{"ingest": story(), "compact": trickle()} {
+	compressed := small()
+	compressed.Compress = true
+	for name, c := range map[string]struct {
+		play  run
+		steps []step
+	}{
+		"ingest":          {ingests(small(), story()), story()},
+		"ingest compress": {ingests(compressed, story()), story()},
+		"compact":         {ingests(small(), trickle()), trickle()},
+		"recompress":      {recompresses(small(), story()), story()},
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			for _, v := range crashes(t, steps, nil) {
+			for _, v := range crashes(t, c.play, c.steps, nil) {
 				t.Error(v)
 			}
 		})
@@ -131,9 +140,10 @@ func TestPowerLoss(t *testing.T) {
 func TestKillThenPowerLoss(t *testing.T) {
 	t.Parallel()
 	steps := story()
-	want := undisturbed(t, steps)
+	play := ingests(small(), steps)
+	want := undisturbed(t, play, steps)
 	whole := boot(t)
-	if _, err := play(dataset(whole.root), shard.WithFS(small(), whole), steps); err != nil {
+	if _, err := play(dataset(whole.root), whole); err != nil {
 		t.Fatal(err)
 	}
 	ops := whole.Ops()
@@ -146,12 +156,12 @@ func TestKillThenPowerLoss(t *testing.T) {
 		m := boot(t)
 		dir := dataset(m.root)
 		m.StopAt(n, true)
-		before, _ := play(dir, shard.WithFS(small(), m), steps) // it is killed
+		before, _ := play(dir, m) // it is killed
 		m.Restart()
 		if n%2 == 1 {
 			m.StopAt(rng.IntN(len(ops)), true)
 		}
-		acked, err := play(dir, shard.WithFS(small(), m), steps)
+		acked, err := play(dir, m)
 		if err != nil && !m.Stopped() {
 			t.Fatalf("kill before operation %d (%s), next run: %v", n, op, err)
 		}
@@ -161,7 +171,7 @@ func TestKillThenPowerLoss(t *testing.T) {
 			if dir == "" {
 				continue
 			}
-			if err := survives(dir, steps, acked, want, hasty()); err != nil {
+			if err := survives(dir, play, steps, acked, want, hasty()); err != nil {
 				t.Errorf("kill before operation %d (%s), then power loss (%t), %s: %v", n, op, m.Stopped(), name, err)
 			}
 		}
@@ -210,7 +220,7 @@ func TestPowerLossFindsMutants(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			violations := crashes(t, story(), mutate)
+			violations := crashes(t, ingests(small(), story()), story(), mutate)
 			if len(violations) == 0 {
 				t.Fatal("no crash shows a violation")
 			}

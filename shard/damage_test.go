@@ -18,9 +18,21 @@ import (
 func TestDamage(t *testing.T) {
 	t.Parallel()
 	spec := hsxtest.Spec{Hidden: 2, Layers: field()[:1], Final: true, Norm: format.NormPost, DType: format.BFloat16}
+	testDamage(t, spec, shard.Options{BatchBytes: 40})
+}
+
+// The same of compressed shards, with states of which there is enough to be coded.
+func TestDamageCompressed(t *testing.T) {
+	t.Parallel()
+	spec := hsxtest.Spec{Hidden: 48, Layers: field()[:1], Final: true, Norm: format.NormPost, DType: format.BFloat16, Skewed: true}
+	testDamage(t, spec, shard.Options{BatchBytes: 1000, Compress: true})
+}
+
+func testDamage(t *testing.T, spec hsxtest.Spec, opt shard.Options) {
+	t.Helper()
 	samples := map[string]*format.Sample{}
 	made := t.TempDir()
-	w, err := shard.OpenWriter(made, shard.Options{BatchBytes: 40})
+	w, err := shard.OpenWriter(made, opt)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -52,7 +52,7 @@ func unfinished(dir string) []string {
 func TestDiskFaults(t *testing.T) {
 	t.Parallel()
 	steps := story()
-	want := undisturbed(t, steps)
+	want := undisturbed(t, ingests(small(), steps), steps)
 	recorded := filepath.Join(t.TempDir(), "ds")
 	ops := record(t, recorded, steps)
 	fails := []string{hsxtest.OpOpen, hsxtest.OpWrite, hsxtest.OpSync, hsxtest.OpSyncDir, hsxtest.OpRename, hsxtest.OpMkdir}
@@ -91,7 +91,7 @@ func TestDiskFaults(t *testing.T) {
 				if left := unfinished(dir); len(left) > 0 {
 					t.Errorf("%s: %q are left", what, left)
 				}
-				if err := survives(dir, steps, acked, want, hasty()); err != nil {
+				if err := survives(dir, ingests(small(), steps), steps, acked, want, hasty()); err != nil {
 					t.Errorf("%s: %v", what, err)
 				}
 			}
@@ -162,7 +162,7 @@ func TestReadOnly(t *testing.T) {
 func TestTwoWriters(t *testing.T) {
 	t.Parallel()
 	steps := story()
-	want := undisturbed(t, steps)
+	want := undisturbed(t, ingests(small(), steps), steps)
 	dir := filepath.Join(t.TempDir(), "ds")
 	w, err := shard.OpenWriter(dir, shard.WithFS(small(), hasty()))
 	if err != nil {

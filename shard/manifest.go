@@ -94,11 +94,12 @@ type Info struct {
 	Bytes        int64         `json:"bytes"`
 	Rows         int64         `json:"rows"`
 	Tokens       int64         `json:"tokens"`
-	LargestBatch int64         `json:"largest_batch"` // bytes of the longest record batch
-	XXH3         Digest        `json:"xxh3"`          // of the file
-	Head         Digest        `json:"head"`          // of the metadata of its Arrow messages, in file order
-	Index        Digest        `json:"index"`         // of the columns that are not states, see hashIndex
-	Fingerprint  []Fingerprint `json:"fingerprint"`   // one per state, in their order
+	Encoding     string        `json:"encoding,omitempty"` // "" or EncodingSplit
+	LargestBatch int64         `json:"largest_batch"`      // bytes of the longest record batch
+	XXH3         Digest        `json:"xxh3"`               // of the file
+	Head         Digest        `json:"head"`               // of the metadata of its Arrow messages, in file order
+	Index        Digest        `json:"index"`              // of the columns that are not states, see hashIndex
+	Fingerprint  []Fingerprint `json:"fingerprint"`        // one per state, in their order
 }
 
 // Layout is the layout of every sample.
@@ -144,7 +145,7 @@ func (j stateJSON) state() format.State {
 func (m *Manifest) setShards(shards []Info) {
 	m.Shards, m.Version, m.Rows, m.Tokens = shards, 1, 0, 0
 	for i, s := range shards {
-		if s.Name != shardName(i) {
+		if s.Name != shardName(i) || s.Encoding != "" {
 			m.Version = 2
 		}
 		m.Rows += s.Rows
@@ -237,6 +238,9 @@ func (m *Manifest) check() error {
 			return fmt.Errorf("shard %d is named %q, as an earlier one", i, s.Name)
 		}
 		seen[s.Name] = true
+		if s.Encoding != "" && (m.Version == 1 || s.Encoding != EncodingSplit) {
+			return fmt.Errorf("shard %q has encoding %q, which version %d does not know", s.Name, s.Encoding, m.Version)
+		}
 		if s.Bytes <= 0 || s.Rows <= 0 || s.Tokens < s.Rows || len(s.Fingerprint) != len(m.States) {
 			return fmt.Errorf("shard %q has %d bytes, %d rows, %d tokens and %d fingerprints", s.Name, s.Bytes, s.Rows, s.Tokens, len(s.Fingerprint))
 		}

@@ -233,11 +233,11 @@ func (m *merge) copy(from, to string, s Info) error {
 	if err != nil {
 		return err
 	}
-	h := &shardFile{f: out}
-	if _, err := io.Copy(h, in); err != nil {
+	var h xxh3.Hasher
+	if _, err := io.Copy(io.MultiWriter(&h, out), in); err != nil {
 		return errors.Join(err, out.Discard())
 	}
-	if sum := Digest(h.hash.Sum128().Bytes()); sum != s.XXH3 {
+	if sum := Digest(h.Sum128().Bytes()); sum != s.XXH3 {
 		return errors.Join(corrupt(from, "has XXH3 %s, its manifest calls for %s", sum, s.XXH3), out.Discard())
 	}
 	return out.Commit()

@@ -1,19 +1,15 @@
 package shard
 
 import (
-	"cmp"
-	"encoding/binary"
 	"errors"
-	"fmt"
 	"io"
 	"path/filepath"
 
-	"github.com/apache/arrow/go/v15/arrow"
-	"github.com/apache/arrow/go/v15/arrow/ipc"
 	"github.com/zeebo/xxh3"
 	"golang.org/x/sys/unix"
 
 	"hsx/format"
+	"hsx/internal/arrowmsg"
 	"hsx/internal/atomicfile"
 	"hsx/internal/mapped"
 )
@@ -23,9 +19,12 @@ type openShard struct {
 	dir     string
 	file    *atomicfile.Pending
 	out     *shardFile
-	arrow   *ipc.FileWriter
-	schema  *arrow.Schema
+	schema  arrowmsg.Message
+	batches []arrowmsg.Block
+	pack    *packer // nil: the shard is plain
+	buf     []byte  // scratch
 	info    Info
+	saved   int64 // bytes that packing took off the states
 	index   xxh3.Hasher
 	moments []moments
 
@@ -35,71 +34,113 @@ type openShard struct {
 	rewritten bool // its name comes from its content
 }
 
-func createShard(fs atomicfile.FS, dir, name string, l format.Layout) (*openShard, error) {
+// createShard begins a shard of a layout, a compressed one when it gets a packer.
+func createShard(fs atomicfile.FS, dir, name string, l format.Layout, pack *packer) (*openShard, error) {
 	f, err := atomicfile.Create(fs, filepath.Join(dir, name))
 	if err != nil {
 		return nil, err
 	}
-	s := &openShard{dir: dir, file: f, out: &shardFile{f: f, skip: magicBytes}, schema: schema(l), moments: make([]moments, len(l.States))}
+	s := &openShard{dir: dir, file: f, out: &shardFile{f: f}, pack: pack, moments: make([]moments, len(l.States))}
 	s.info.Name = name
-	s.arrow, err = ipc.NewFileWriter(s.out, ipc.WithSchema(s.schema))
-	if err != nil {
+	if pack != nil {
+		s.info.Encoding = EncodingSplit
+	}
+	if err := s.begin(l); err != nil {
 		return nil, errors.Join(err, f.Discard())
 	}
 	return s, nil
 }
 
-// write adds a gathered batch.
-func (s *openShard) write(b *batch) error { return s.writeRecord(b, b.states) }
-
-// stream adds a sample that is a batch of its own without gathering it. Arrow's
-// writer wants each column in one slice: for the states it gets address space that
-// nobody touches, and the file, when it is to write that, takes the rows instead.
-func (s *openShard) stream(b *batch, smp *format.Sample) (err error) {
-	blank, err := reserve(smp)
+// begin writes what comes before the record batches.
+func (s *openShard) begin(l format.Layout) error {
+	data, err := schemaMessage(schema(l, s.info.Encoding))
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, unix.Munmap(blank)) }()
-	src := &source{blank: blank, hidden: smp.Hidden, sample: smp, digest: b.digests, start: s.out.n}
-	hashTokens(&src.hash, smp.Tokens)
-	states := make([][]byte, len(smp.Hidden))
-	for i, h := range smp.Hidden {
-		states[i] = blank[:h.Rows.Bytes():h.Rows.Bytes()]
+	if s.schema, err = arrowmsg.Read(data, 0); err != nil {
+		return err
 	}
-	s.out.source = src
-	defer func() { s.out.source = nil }()
+	_, _ = s.out.head.Write(s.schema.Meta.Bytes) // never fails
+	magic := append([]byte(arrowmsg.Magic), make([]byte, magicBytes-len(arrowmsg.Magic))...)
+	return s.out.write(append(magic, data[:s.schema.Next]...))
+}
+
+// size is what the shard's file would have if it were plain: where shards are cut does
+// not depend on how well they are packed.
+func (s *openShard) size() int64 { return s.out.n + s.saved }
+
+// write adds a gathered batch.
+func (s *openShard) write(b *batch) error {
+	states := make([]format.Rows, len(b.states))
+	for i, st := range s.layout.States {
+		row := s.layout.HiddenSize * st.DType.Size()
+		states[i] = format.Rows{DType: st.DType, N: len(b.states[i]) / row, Width: s.layout.HiddenSize, Stride: row, Data: b.states[i]}
+	}
+	return s.writeBatch(b, states, func() error { return nil })
+}
+
+// stream adds a sample that is a batch of its own without gathering it: its states are
+// hashed and written, or packed, from where they lie.
+func (s *openShard) stream(b *batch, smp *format.Sample) error {
+	states := make([]format.Rows, len(smp.Hidden))
 	b.moments = make([]moments, len(smp.Hidden))
 	for i, h := range smp.Hidden {
+		states[i] = h.Rows
 		b.moments[i].add(h.Rows)
 	}
-	return s.writeRecord(b, states)
+	var hash xxh3.Hasher
+	hashTokens(&hash, smp.Tokens)
+	done := func() error {
+		sum := hash.Sum128().Bytes()
+		copy(b.digests, sum[:])
+		return intact(smp)
+	}
+	if s.pack == nil {
+		s.out.row = &hash // states are hashed on their way to the file
+		defer func() { s.out.row = nil }()
+		return s.writeBatch(b, states, done)
+	}
+	for _, r := range states {
+		hashRows(&hash, r)
+	}
+	return s.writeBatch(b, states, done)
 }
 
-// reserve takes address space, no memory, as long as the longest state.
-func reserve(smp *format.Sample) ([]byte, error) {
-	longest := int64(0)
-	for _, h := range smp.Hidden {
-		longest = max(longest, h.Rows.Bytes())
+// hashRows adds a state to a row's digest.
+func hashRows(h *xxh3.Hasher, r format.Rows) {
+	if whole, ok := r.Contiguous(); ok {
+		_, _ = h.Write(whole) // never fails
+		return
 	}
-	b, err := unix.Mmap(-1, 0, int(longest), unix.PROT_NONE, unix.MAP_PRIVATE|unix.MAP_ANON)
-	if err != nil {
-		return nil, fmt.Errorf("reserve %d bytes of address space: %w", longest, err)
+	for i := range r.N {
+		_, _ = h.Write(r.Row(i))
 	}
-	return b, nil
 }
 
-func (s *openShard) writeRecord(b *batch, states [][]byte) error {
+// writeBatch writes a record batch. done is called when all states were read.
+func (s *openShard) writeBatch(b *batch, states []format.Rows, done func() error) error {
 	start := s.out.n
-	s.out.messages = 1
-	if s.info.Rows == 0 {
-		s.out.messages = 2 // the schema comes with the first batch
+	rec, err := s.record(b, states)
+	if err != nil {
+		return err
 	}
-	rec := b.record(s.schema, states)
-	defer rec.Release()
-	if err := s.arrow.Write(rec); err != nil {
-		return s.out.cause(err)
+	buf, block := arrowmsg.AppendBatch(s.buf[:0], start, int64(rec.rows), rec.nodes, rec.sizes(), rec.packed)
+	_, _ = s.out.head.Write(buf[messagePrefix:]) // never fails
+	for i, p := range rec.buffers {
+		if i == len(rec.buffers)-1 { // the digests
+			if err := done(); err != nil {
+				return err
+			}
+		}
+		if buf, err = s.writeBuffer(buf, p); err != nil {
+			return err
+		}
 	}
+	s.buf = buf
+	if err := s.out.write(buf); err != nil {
+		return err
+	}
+	s.batches = append(s.batches, block)
 	b.hashIndex(&s.index)
 	for i := range b.moments {
 		s.moments[i].merge(b.moments[i])
@@ -113,17 +154,71 @@ func (s *openShard) writeRecord(b *batch, states [][]byte) error {
 	return nil
 }
 
-// mark is a state of the shard that rollback returns to.
-type mark struct {
-	out  shardFile
-	rows int64
+// record is the batch as it will be written. Its buffers are the batch's own, and the
+// packer's, which must be written before they are used again.
+func (s *openShard) record(b *batch, states []format.Rows) (*record, error) {
+	rec := &record{packed: s.pack != nil}
+	var halves []packed
+	if s.pack != nil {
+		var err error
+		if halves, err = s.pack.pack(states); err != nil {
+			return nil, err
+		}
+	}
+	rec.columnsBefore(b)
+	for i := range states {
+		if halves == nil || !halves[i].split {
+			rec.state(b.tokens, states[i].Width)
+			rec.put(buffer{rows: &states[i]})
+			continue
+		}
+		for _, half := range []buffer{halves[i].hi, halves[i].lo} { // which have their lengths
+			rec.state(b.tokens, states[i].Width)
+			rec.buffers = append(rec.buffers, half)
+		}
+		s.saved += states[i].Bytes() - halves[i].hi.size() - halves[i].lo.size()
+	}
+	rec.digests(b)
+	return rec, nil
 }
 
-func (s *openShard) mark() mark { return mark{out: *s.out, rows: s.info.Rows} }
+// writeBuffer adds a buffer with its padding to what is to be written next. What is long
+// is written from where it lies.
+func (s *openShard) writeBuffer(buf []byte, b buffer) (next []byte, err error) {
+	for _, p := range b.pieces {
+		if len(buf)+len(p) <= chunkBytes {
+			buf = append(buf, p...)
+			continue
+		}
+		if err := errors.Join(s.out.write(buf), s.out.write(p)); err != nil {
+			return nil, err
+		}
+		buf = buf[:0]
+	}
+	if b.rows != nil {
+		if err := s.out.write(buf); err != nil {
+			return nil, err
+		}
+		if err := s.out.writeRows(*b.rows); err != nil {
+			return nil, err
+		}
+		buf = buf[:0]
+	}
+	return append(buf, make([]byte, arrowmsg.Padding(b.size()))...), nil
+}
+
+// mark is a state of the shard that rollback returns to.
+type mark struct {
+	out   shardFile
+	rows  int64
+	saved int64
+}
+
+func (s *openShard) mark() mark { return mark{out: *s.out, rows: s.info.Rows, saved: s.saved} }
 
 // rollback takes back a batch of which only a part was written.
 func (s *openShard) rollback(m mark) error {
-	*s.out = m.out
+	*s.out, s.saved = m.out, m.saved
 	if err := s.file.Truncate(m.out.n); err != nil {
 		return err
 	}
@@ -133,8 +228,8 @@ func (s *openShard) rollback(m mark) error {
 
 // finish completes the file and gives it its name.
 func (s *openShard) finish(states []stateJSON) (Info, error) {
-	if err := s.arrow.Close(); err != nil {
-		return Info{}, s.out.cause(err)
+	if err := s.out.write(arrowmsg.AppendFooter(nil, s.schema, s.batches)); err != nil {
+		return Info{}, err
 	}
 	s.info.Bytes = s.out.n
 	s.info.XXH3 = Digest(s.out.hash.Sum128().Bytes())
@@ -152,147 +247,60 @@ func (s *openShard) finish(states []stateJSON) (Info, error) {
 	return s.info, nil
 }
 
-// shardFile hashes what it writes: all of it, and apart the metadata of the Arrow
-// messages. It can tell its position, which is all that Arrow's file writer seeks for.
+// shardFile hashes what it writes.
 type shardFile struct {
 	f    atomicfile.File
-	hash xxh3.Hasher
+	hash xxh3.Hasher  // of all of it
+	head xxh3.Hasher  // of the metadata of the Arrow messages, which openShard adds
+	row  *xxh3.Hasher // of the states that are written from where they lie, if not nil
 	n    int64
 
-	head     xxh3.Hasher
-	skip     int    // bytes of the file's magic that are still to come
-	messages int    // whose metadata is still to come
-	prefix   []byte // of the next one: a mark and the length, 4 bytes each
-	left     int    // of its metadata
-
-	source *source // of the states while a sample is streamed, nil otherwise
-	err    error   // of the file, as it came
+	scratch []byte // one chunk
 }
 
-// cause is the file's own error, which names the file, without what Arrow's writer
-// says around it. A fault of the sample's memory is not the file's.
-func (h *shardFile) cause(err error) error {
-	if errors.Is(err, mapped.ErrFault) {
-		return err
-	}
-	return cmp.Or(h.err, err)
-}
-
-// Write writes p, or the next state of the source where p stands for it.
-func (h *shardFile) Write(p []byte) (int, error) {
-	if h.source != nil && h.source.standsFor(p) {
-		before := h.n
-		err := mapped.Guard(func() error { return h.source.next(h, len(p)) })
-		if errors.Is(err, mapped.ErrFault) {
-			// The sample will be taken back. Arrow's writer adds what it hears here to its
-			// position, which its footer repeats, and learns of it in no other way.
-			return int(h.source.start - before), err
-		}
-		return len(p), err
-	}
-	h.hashHead(p)
-	total := len(p)
-	for len(p) > 0 { // the kernel then copies what hashing left in the cache
-		n := min(len(p), chunkBytes)
-		if err := h.write(p[:n]); err != nil {
-			return total - len(p), err
-		}
-		p = p[n:]
-	}
-	return total, nil
-}
-
+// write writes p in chunks: the kernel copies what hashing left in the cache.
 func (h *shardFile) write(p []byte) error {
-	_, _ = h.hash.Write(p) // never fails
-	n, err := h.f.Write(p)
-	h.n += int64(n)
-	h.err = err
-	return err
-}
-
-// Seek tells the position.
-func (h *shardFile) Seek(offset int64, whence int) (int64, error) {
-	if offset != 0 || whence != io.SeekCurrent {
-		return 0, errors.ErrUnsupported
-	}
-	return h.n, nil
-}
-
-// hashHead follows the bytes of a message up to the end of its metadata. Only a
-// message that has no body may be followed by another one.
-func (h *shardFile) hashHead(p []byte) {
-	n := min(h.skip, len(p))
-	h.skip -= n
-	p = p[n:]
-	for h.messages > 0 && len(p) > 0 {
-		if need := messagePrefix - len(h.prefix); need > 0 {
-			n := min(need, len(p))
-			h.prefix = append(h.prefix, p[:n]...)
-			p = p[n:]
-			if len(h.prefix) == messagePrefix {
-				h.left = int(binary.LittleEndian.Uint32(h.prefix[4:]))
-			}
-			continue
+	for len(p) > 0 {
+		chunk := p[:min(len(p), chunkBytes)]
+		_, _ = h.hash.Write(chunk) // never fails
+		n, err := h.f.Write(chunk)
+		h.n += int64(n)
+		if err != nil {
+			return err
 		}
-		n := min(h.left, len(p))
-		_, _ = h.head.Write(p[:n]) // never fails
-		p = p[n:]
-		if h.left -= n; h.left == 0 {
-			h.messages--
-			h.prefix = nil
-		}
+		p = p[len(chunk):]
 	}
+	return nil
 }
 
-// source gives the states of one sample to the file, in their order, and makes the
-// row's digest on the way.
-type source struct {
-	blank   []byte // stands for any state
-	hidden  []format.Hidden
-	hash    xxh3.Hasher
-	digest  []byte // filled after the last state: Arrow writes it later than those
-	sample  *format.Sample
-	start   int64 // of the record batch in the file
-	scratch [chunkBytes]byte
-}
-
-func (s *source) standsFor(p []byte) bool { return len(p) > 0 && &p[0] == &s.blank[0] }
-
-// next writes the next state in chunks: what a chunk costs is one read of the dump
-// and one write of the file, all else happens in the cache.
-func (s *source) next(out *shardFile, size int) error {
-	r := s.hidden[0].Rows
-	s.hidden = s.hidden[1:]
-	if int64(size) != r.Bytes() {
-		return fmt.Errorf("state has %d bytes, arrow asks for %d", r.Bytes(), size)
-	}
+// writeRows writes a state in chunks: what a chunk costs is one read of the dump and one
+// write of the file, all else happens in the cache.
+func (h *shardFile) writeRows(r format.Rows) error {
 	whole, contiguous := r.Contiguous()
 	row := r.RowBytes()
 	step := max(1, chunkBytes/row)
-	var chunk []byte
 	for i := 0; i < r.N; i += step {
 		end := min(i+step, r.N)
+		var chunk []byte
 		if contiguous {
 			chunk = whole[i*row : end*row]
 		} else {
-			chunk = s.scratch[:0]
+			chunk = h.scratch[:0]
 			for j := i; j < end; j++ {
 				chunk = append(chunk, r.Row(j)...)
 			}
+			h.scratch = chunk
 		}
-		_, _ = s.hash.Write(chunk) // never fails
-		if err := out.write(chunk); errors.Is(err, unix.EFAULT) {
+		if h.row != nil {
+			_, _ = h.row.Write(chunk) // never fails
+		}
+		if err := h.write(chunk); errors.Is(err, unix.EFAULT) {
 			return mapped.ErrFault // the chunk was there a moment ago
 		} else if err != nil {
 			return err
 		}
 	}
-	if len(s.hidden) > 0 {
-		return nil
-	}
-	sum := s.hash.Sum128().Bytes()
-	copy(s.digest, sum[:])
-	return intact(s.sample)
+	return nil
 }
 
 // intact reports whether what was read of a sample's states is what its dump held.

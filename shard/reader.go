@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"sync"
+	"sync/atomic"
 
 	"github.com/apache/arrow/go/v15/arrow/ipc"
 	"github.com/zeebo/xxh3"
@@ -21,6 +23,9 @@ type reader struct {
 	layout format.Layout
 	file   *mapped.File
 	batch  []arrowmsg.Message
+
+	unpackers sync.Pool
+	last      []atomic.Pointer[decodedBlock] // of each half of each state
 }
 
 // magicBytes is the length of the magic at the start of an Arrow file, with padding.
@@ -140,7 +145,7 @@ func (r *reader) checkSchema(message []byte) error {
 		return err
 	}
 	defer rd.Release()
-	return checkSchema(rd.Schema(), r.layout)
+	return checkSchema(rd.Schema(), r.layout, r.info.Encoding)
 }
 
 // column is one column of a record batch that is made of lists. Row i is the items
@@ -167,9 +172,14 @@ func (c *column) row(i int) ([]byte, error) {
 
 // bounds are the items of row i.
 func (c *column) bounds(i int) (start, end int, err error) {
+	return c.within(i, len(c.values)/c.size)
+}
+
+// within is bounds of a column of the given number of items.
+func (c *column) within(i, items int) (start, end int, err error) {
 	start = int(int32(binary.LittleEndian.Uint32(c.offsets[4*i:])))
 	end = int(int32(binary.LittleEndian.Uint32(c.offsets[4*i+4:])))
-	if items := len(c.values) / c.size; start < 0 || end < start || end > items {
+	if start < 0 || end < start || end > items {
 		return 0, 0, fmt.Errorf("column %s goes from %d to %d of %d values", c.name, start, end, items)
 	}
 	return start, end, nil
@@ -189,7 +199,23 @@ func (c *cursor) takeNode() (length, nulls int64) {
 	return length, nulls
 }
 
+// takeBuffer takes a buffer of bytes as they are. In a compressed batch it begins with a
+// length that says so, which is not looked at: the file may not be there yet, and
+// whatever it says, the bytes are compared with hashes.
 func (c *cursor) takeBuffer(name string) []byte {
+	b := c.takeStored(name)
+	if c.batch.Compressed && len(b) > 0 {
+		if len(b) < lengthBytes {
+			c.refuse("column %s has a buffer of %d bytes, want a length first", name, len(b))
+			return nil
+		}
+		b = b[lengthBytes:]
+	}
+	return b
+}
+
+// takeStored takes a buffer as it is stored.
+func (c *cursor) takeStored(name string) []byte {
 	s, err := c.batch.Buffer(c.buffer)
 	c.buffer++
 	if err != nil {
@@ -257,11 +283,19 @@ func (c *cursor) digests() []byte {
 type rows struct {
 	n                     int
 	id, source, ids, mask column
-	states                []column
+	states                []state
 	digest                []byte
 	layout                format.Layout
 	origin                format.Origin
 	file                  *mapped.File // that all of it lies in
+	unpackers             *sync.Pool
+}
+
+func (r *reader) lastBlocks() []atomic.Pointer[decodedBlock] {
+	if r.last == nil {
+		r.last = make([]atomic.Pointer[decodedBlock], 2*len(r.layout.States))
+	}
+	return r.last
 }
 
 // decode finds the columns of batch i without copying them.
@@ -271,21 +305,35 @@ func (r *reader) decode(i int) (b *rows, err error) {
 		if err != nil {
 			return err
 		}
-		// The fixed columns, and for each state a list of lists of numbers.
-		states := len(r.layout.States)
-		if nodes, buffers := 7+3*states, 16+5*states; batch.Compressed || batch.Nodes() != nodes || batch.Buffers() != buffers {
-			return fmt.Errorf("record batch has %d nodes and %d buffers (compressed: %t), want %d and %d, not compressed",
-				batch.Nodes(), batch.Buffers(), batch.Compressed, nodes, buffers)
+		// The fixed columns, and for each state one or two lists of lists of numbers.
+		packed, lists := r.info.Encoding == EncodingSplit, 0
+		for _, s := range r.layout.States {
+			lists++
+			if packed && s.DType.Size() == 2 {
+				lists++
+			}
+		}
+		if nodes, buffers := 7+3*lists, 16+5*lists; batch.Compressed != packed || batch.Nodes() != nodes || batch.Buffers() != buffers {
+			return fmt.Errorf("record batch has %d nodes and %d buffers (compressed: %t), want %d and %d (compressed: %t)",
+				batch.Nodes(), batch.Buffers(), batch.Compressed, nodes, buffers, packed)
 		}
 		c := &cursor{batch: batch}
 		b = &rows{
 			n:  int(batch.Rows),
 			id: c.column(colID, 1, 0), source: c.column(colSource, 1, 0),
 			ids: c.column(colIDs, 4, 1), mask: c.column(colMask, 1, 1),
-			layout: r.layout, file: r.file,
+			layout: r.layout, file: r.file, unpackers: &r.unpackers,
 		}
-		for _, s := range r.layout.States {
-			b.states = append(b.states, c.column(s.Column(), r.layout.HiddenSize*s.DType.Size(), 2))
+		last := r.lastBlocks()
+		for k, s := range r.layout.States {
+			var st state
+			if packed && s.DType.Size() == 2 {
+				st.hi = c.half(s.Column()+highBytes, r.layout.HiddenSize, &last[2*k])
+				st.lo = c.half(s.Column()+lowBytes, r.layout.HiddenSize, &last[2*k+1])
+			} else {
+				st.column = c.column(s.Column(), r.layout.HiddenSize*s.DType.Size(), 2)
+			}
+			b.states = append(b.states, st)
 		}
 		b.digest = c.digests()
 		return c.err
@@ -384,33 +432,28 @@ func tokens(ids []byte) []int32 {
 // column, which are to be fetched themselves: those of the ids, which are there, say
 // the same, as long as nothing is damaged.
 func (b *rows) needStates(i int) error {
-	guess := func(c *column) []byte {
-		start, end, err := b.ids.bounds(i)
-		if err != nil || end > len(c.values)/c.size {
-			return nil
-		}
-		return c.values[start*c.size : end*c.size]
+	start, end, err := b.ids.bounds(i)
+	if err != nil {
+		return err
 	}
-	parts := make([][]byte, 0, 2*len(b.states))
+	var parts [][]byte
 	for k := range b.states {
-		c := &b.states[k]
-		parts = append(parts, c.offsets[4*i:4*i+8], guess(c))
+		parts = b.states[k].guess(parts, i, start, end)
 	}
 	if err := b.file.Need(parts...); err != nil {
 		return err
 	}
 	parts = parts[:0]
 	for k := range b.states {
-		data, err := b.states[k].row(i)
-		if err != nil {
+		if parts, err = b.states[k].parts(parts, b.file, i); err != nil {
 			return err
 		}
-		parts = append(parts, data)
 	}
 	return b.file.Need(parts...)
 }
 
-// sample is row i, checked against its digest. The states and the mask alias the map.
+// sample is row i, checked against its digest. The mask and the states of a plain shard
+// alias the map.
 // With an error the sample may be there too, to be named.
 func (b *rows) sample(i int) (out *format.Sample, err error) {
 	err = mapped.Guard(func() error {
@@ -428,12 +471,12 @@ func (b *rows) sample(i int) (out *format.Sample, err error) {
 		var h xxh3.Hasher
 		_, _ = h.Write(s.ids) // never fails
 		for k, st := range b.layout.States {
-			data, err := b.states[k].row(i)
+			data, err := b.states[k].row(i, b.unpackers)
 			if err != nil {
 				return err
 			}
 			_, _ = h.Write(data)
-			size := b.states[k].size
+			size := b.layout.HiddenSize * st.DType.Size()
 			out.Hidden = append(out.Hidden, format.Hidden{State: st, Rows: format.Rows{
 				DType: st.DType, N: len(data) / size, Width: b.layout.HiddenSize, Stride: size, Data: data}})
 		}

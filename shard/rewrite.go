@@ -23,8 +23,17 @@ func (w *Writer) Compact(ctx context.Context) error {
 		for small > 0 && c.manifest.stateBytes(c.manifest.Shards[small-1]) < c.opt.ShardBytes/2 {
 			small--
 		}
-		return c.regroup(ctx, small)
+		return c.regroup(ctx, small, nil)
 	})
+}
+
+// Recompress makes everything put so far durable, as Commit does, and then all shards
+// what Options.Compress says, compressed or plain; small ones it joins as Compact does.
+// One full shard is written and put in place at a time, so that little room is needed,
+// and what was done when ctx ended stays done. progress, if not nil, gets the bytes of
+// the shards that were looked at. What holds of readers and errors of Compact holds here.
+func (w *Writer) Recompress(ctx context.Context, progress func(n int64)) error {
+	return w.rewrite(ctx, func(c *committer) error { return c.regroup(ctx, 0, progress) })
 }
 
 // rewrite commits, and has the committer do something with the shards that are there.
@@ -50,21 +59,30 @@ func (m *Manifest) stateBytes(s Info) int64 {
 	return s.Tokens * perToken
 }
 
-// regroup goes through the shards from the given one on and makes one of as many as
-// fit into a shard of full size. What it does follows from the manifest alone and
-// leaves nothing to do, so a run that was killed is completed by another one.
-func (c *committer) regroup(ctx context.Context, from int) error {
+// regroup goes through the shards from the given one on, makes one of as many as fit into
+// a shard of full size, and writes those anew that are not encoded as shards are now.
+// What it does follows from the manifest alone and leaves nothing to do, so a run that
+// was killed is completed by another one.
+func (c *committer) regroup(ctx context.Context, from int, progress func(n int64)) error {
+	encoding := ""
+	if c.pack != nil {
+		encoding = EncodingSplit
+	}
 	for i := from; i < len(c.manifest.Shards); i++ {
 		shards := c.manifest.Shards
-		end, size := i+1, c.manifest.stateBytes(shards[i])
+		end, size, bytes := i+1, c.manifest.stateBytes(shards[i]), shards[i].Bytes
 		for end < len(shards) && size+c.manifest.stateBytes(shards[end]) <= c.opt.ShardBytes {
 			size += c.manifest.stateBytes(shards[end])
+			bytes += shards[end].Bytes
 			end++
 		}
-		if end-i > 1 {
+		if end-i > 1 || shards[i].Encoding != encoding {
 			if err := c.replace(ctx, i, end); err != nil {
 				return err
 			}
+		}
+		if progress != nil {
+			progress(bytes)
 		}
 	}
 	return nil
@@ -90,11 +108,11 @@ func (c *committer) replace(ctx context.Context, i, end int) error {
 func (c *committer) join(ctx context.Context, i, end int) (info Info, err error) {
 	ds := &Dataset{place: c.place, manifest: c.manifest}
 	first := c.manifest.Shards[i]
-	out, err := createShard(c.opt.fs, filepath.Join(c.dir, shardsDir), shardName(shardNumber(first.Name)), c.manifest.Layout())
+	out, err := createShard(c.opt.fs, filepath.Join(c.dir, shardsDir), shardName(shardNumber(first.Name)), c.manifest.Layout(), c.pack)
 	if err != nil {
 		return Info{}, err
 	}
-	out.rewritten = true
+	out.layout, out.rewritten = c.manifest.Layout(), true
 	cp := &copier{out: out, limit: c.opt.BatchBytes, gathered: newBatch(c.opt.BatchBytes), single: newBatch(0)}
 	for ; i < end && err == nil; i++ {
 		ds.shardSamples(ctx, i, func(s *format.Sample, serr error) bool {

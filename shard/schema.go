@@ -1,9 +1,11 @@
 package shard
 
 import (
+	"bytes"
 	"fmt"
 
 	"github.com/apache/arrow/go/v15/arrow"
+	"github.com/apache/arrow/go/v15/arrow/ipc"
 
 	"hsx/format"
 )
@@ -18,8 +20,14 @@ const (
 	stateColumn = 4 // index of the first state
 )
 
-// schema is the Arrow schema of a layout, as section 4 of DESIGN.md lays it down.
-func schema(l format.Layout) *arrow.Schema {
+// EncodingSplit is how a compressed shard stores states: the high and the low bytes of
+// 16-bit values are columns of their own, and their buffers are zstd frames where that
+// makes them shorter. A shard without an encoding is plain.
+const EncodingSplit = "split-zstd"
+
+// schema is the Arrow schema of a layout in an encoding, as section 4 of DESIGN.md lays
+// it down.
+func schema(l format.Layout, encoding string) *arrow.Schema {
 	fields := []arrow.Field{
 		{Name: colID, Type: arrow.BinaryTypes.String},
 		{Name: colSource, Type: arrow.BinaryTypes.String},
@@ -27,10 +35,40 @@ func schema(l format.Layout) *arrow.Schema {
 		{Name: colMask, Type: arrow.ListOf(arrow.PrimitiveTypes.Uint8), Nullable: true},
 	}
 	for _, s := range l.States {
-		fields = append(fields, StateField(s, l.HiddenSize))
+		if encoding == EncodingSplit && s.DType.Size() == 2 {
+			fields = append(fields, halfField(s, l.HiddenSize, highBytes), halfField(s, l.HiddenSize, lowBytes))
+		} else {
+			fields = append(fields, StateField(s, l.HiddenSize))
+		}
 	}
 	fields = append(fields, arrow.Field{Name: colDigest, Type: &arrow.FixedSizeBinaryType{ByteWidth: digestSize}})
 	return arrow.NewSchema(fields, nil)
+}
+
+// What the columns of a state's halves add to its name.
+const (
+	highBytes = ".hi"
+	lowBytes  = ".lo"
+)
+
+// halfField is the column of the high or the low bytes of a state's values.
+func halfField(s format.State, hidden int, half string) arrow.Field {
+	f := StateField(s, hidden)
+	f.Name += half
+	f.Type = arrow.ListOf(arrow.FixedSizeListOf(int32(hidden), arrow.PrimitiveTypes.Uint8))
+	meta := f.Metadata.ToMap()
+	meta["hsx.dtype"] = s.DType.String() // which the bytes do not say
+	f.Metadata = arrow.MetadataFrom(meta)
+	return f
+}
+
+// schemaMessage is the message that says a schema, and what ends a stream.
+func schemaMessage(sc *arrow.Schema) ([]byte, error) {
+	var b bytes.Buffer
+	if err := ipc.NewWriter(&b, ipc.WithSchema(sc)).Close(); err != nil {
+		return nil, fmt.Errorf("encode the schema: %w", err)
+	}
+	return b.Bytes(), nil
 }
 
 // StateField is the column of a state of a given hidden size: how each dtype is stored
@@ -58,9 +96,9 @@ func StateField(s format.State, hidden int) arrow.Field {
 }
 
 // checkSchema reports how the schema of a shard differs from the one of its
-// dataset's layout: names, types and metadata all carry meaning.
-func checkSchema(got *arrow.Schema, l format.Layout) error {
-	want := schema(l)
+// dataset's layout and of its encoding: names, types and metadata all carry meaning.
+func checkSchema(got *arrow.Schema, l format.Layout, encoding string) error {
+	want := schema(l, encoding)
 	if got.Equal(want) {
 		return nil
 	}

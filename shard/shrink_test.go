@@ -76,6 +76,8 @@ type shrunk struct {
 	write   int   // before which write of the sample it does; 0: before it is put
 	after   []int // tokens of the samples put after
 	unasked bool  // nobody has guarded the call
+
+	compress bool
 }
 
 // run writes a dataset, with the sample that faults or without it, and returns what
@@ -94,7 +96,7 @@ func (c shrunk) run(t *testing.T, disturb bool) (dir string, said error) {
 		}
 		return os.Truncate(path, c.size)
 	}}
-	w, err := shard.OpenWriter(dir, shard.WithFS(shard.Options{BatchBytes: c.batch}, fs))
+	w, err := shard.OpenWriter(dir, shard.WithFS(shard.Options{BatchBytes: c.batch, Compress: c.compress}, fs))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -161,26 +163,29 @@ func (c shrunk) check(t *testing.T, dir string, want map[string]string) {
 func TestPutOfShrunkFile(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]shrunk{
-		"streamed, first":                   {streams, nil, false, shrinkMiddle, 0, []int{200, 3}, false},
-		"streamed, first, unguarded":        {streams, nil, false, shrinkMiddle, 0, []int{200, 3}, true},
-		"streamed, first, tail":             {streams, nil, false, shrinkTail, 0, []int{200, 3}, false},
-		"streamed, first of second shard":   {streams, []int{200, 5}, true, shrinkTail, 0, []int{200, 3}, false},
-		"streamed, later":                   {streams, []int{200, 5}, false, shrinkMiddle, 0, []int{200, 3}, false},
-		"streamed, later, tail":             {streams, []int{200, 5}, false, shrinkTail, 0, []int{200, 3}, false},
-		"streamed, last, tail":              {streams, []int{200, 5}, false, shrinkTail, 0, nil, false},
-		"streamed, only":                    {streams, nil, false, shrinkTail, 0, nil, false},
-		"streamed, mask":                    {streams, []int{200}, false, shrinkMask, 0, []int{200, 3}, true},
-		"streamed, nothing left":            {streams, []int{200}, false, 0, 0, []int{200, 3}, true},
-		"gathered, first":                   {gathers, nil, false, shrinkMiddle, 0, []int{5, 7}, false},
-		"gathered, first, unguarded":        {gathers, nil, false, shrinkMiddle, 0, []int{5, 7}, true},
-		"gathered, first of second shard":   {gathers, []int{5}, true, shrinkTail, 0, []int{7}, true},
-		"gathered, later":                   {gathers, []int{5, 9}, false, shrinkTail, 0, []int{7}, false},
-		"gathered, later, unguarded":        {gathers, []int{5, 9}, false, shrinkTail, 0, []int{7}, true},
-		"gathered, last":                    {gathers, []int{5, 9}, false, shrinkTail, 0, nil, true},
-		"gathered, only":                    {gathers, nil, false, shrinkTail, 0, nil, true},
-		"gathered, mask":                    {gathers, []int{5, 9}, false, shrinkMask, 0, []int{7}, false},
-		"gathered, mask, first":             {gathers, nil, false, shrinkMask, 0, []int{7}, true},
-		"gathered, nothing left, unguarded": {gathers, []int{5}, false, 0, 0, []int{7}, true},
+		"streamed, first":                   {streams, nil, false, shrinkMiddle, 0, []int{200, 3}, false, false},
+		"streamed, first, unguarded":        {streams, nil, false, shrinkMiddle, 0, []int{200, 3}, true, false},
+		"streamed, first, tail":             {streams, nil, false, shrinkTail, 0, []int{200, 3}, false, false},
+		"streamed, first of second shard":   {streams, []int{200, 5}, true, shrinkTail, 0, []int{200, 3}, false, false},
+		"streamed, later":                   {streams, []int{200, 5}, false, shrinkMiddle, 0, []int{200, 3}, false, false},
+		"streamed, later, tail":             {streams, []int{200, 5}, false, shrinkTail, 0, []int{200, 3}, false, false},
+		"streamed, last, tail":              {streams, []int{200, 5}, false, shrinkTail, 0, nil, false, false},
+		"streamed, only":                    {streams, nil, false, shrinkTail, 0, nil, false, false},
+		"streamed, mask":                    {streams, []int{200}, false, shrinkMask, 0, []int{200, 3}, true, false},
+		"streamed, nothing left":            {streams, []int{200}, false, 0, 0, []int{200, 3}, true, false},
+		"gathered, first":                   {gathers, nil, false, shrinkMiddle, 0, []int{5, 7}, false, false},
+		"gathered, first, unguarded":        {gathers, nil, false, shrinkMiddle, 0, []int{5, 7}, true, false},
+		"gathered, first of second shard":   {gathers, []int{5}, true, shrinkTail, 0, []int{7}, true, false},
+		"gathered, later":                   {gathers, []int{5, 9}, false, shrinkTail, 0, []int{7}, false, false},
+		"gathered, later, unguarded":        {gathers, []int{5, 9}, false, shrinkTail, 0, []int{7}, true, false},
+		"gathered, last":                    {gathers, []int{5, 9}, false, shrinkTail, 0, nil, true, false},
+		"gathered, only":                    {gathers, nil, false, shrinkTail, 0, nil, true, false},
+		"gathered, mask":                    {gathers, []int{5, 9}, false, shrinkMask, 0, []int{7}, false, false},
+		"gathered, mask, first":             {gathers, nil, false, shrinkMask, 0, []int{7}, true, false},
+		"gathered, nothing left, unguarded": {gathers, []int{5}, false, 0, 0, []int{7}, true, false},
+		"packed, first":                     {streams, nil, false, shrinkMiddle, 0, []int{200, 3}, false, true},
+		"packed, later, tail":               {streams, []int{200, 5}, false, shrinkTail, 0, []int{200, 3}, true, true},
+		"packed, gathered, later":           {gathers, []int{5, 9}, false, shrinkTail, 0, []int{7}, false, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

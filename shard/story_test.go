@@ -23,13 +23,15 @@ type step struct {
 	reject  *format.Rejection
 	commit  bool
 	compact bool
+
+	recompress bool
 }
 
 // story is a run that has gathered batches, streamed samples, two explicit commits
 // and shards that are cut between them, a rejection, and an input of two samples
 // that a commit separates.
 func story() []step {
-	spec := hsxtest.Spec{Hidden: 4, Layers: []format.Layer{2, 30}, DType: format.BFloat16, Concat: true}
+	spec := hsxtest.Spec{Hidden: 4, Layers: []format.Layer{2, 30}, DType: format.BFloat16, Concat: true, Skewed: true}
 	var steps []step
 	for i, n := range []int{5, 6, 20, 4, 7, 15, 8, 30, 9} { // 16 bytes a token
 		spec.NoMask = i == 3
@@ -48,10 +50,30 @@ func story() []step {
 	return append(steps, step{commit: true})
 }
 
+// run plays a story, also one that was begun, on the dataset of a directory. It returns
+// how many rows were acknowledged, and the first error.
+type run func(dir string, fs atomicfile.FS) (acked int64, err error)
+
+func ingests(opt shard.Options, steps []step) run {
+	return func(dir string, fs atomicfile.FS) (int64, error) { return play(dir, shard.WithFS(opt, fs), steps) }
+}
+
+// recompresses is a run that compresses what another one wrote.
+func recompresses(opt shard.Options, steps []step) run {
+	return func(dir string, fs atomicfile.FS) (int64, error) {
+		acked, err := play(dir, shard.WithFS(opt, fs), steps)
+		if err == nil {
+			opt.Compress = true
+			_, err = play(dir, shard.WithFS(opt, fs), []step{{recompress: true}})
+		}
+		return acked, err
+	}
+}
+
 // trickle is a run whose commits leave small shards, and which ends in joining them:
 // all but the large one in their middle.
 func trickle() []step {
-	spec := hsxtest.Spec{Hidden: 4, Layers: []format.Layer{2, 30}, DType: format.BFloat16, Concat: true}
+	spec := hsxtest.Spec{Hidden: 4, Layers: []format.Layer{2, 30}, DType: format.BFloat16, Concat: true, Skewed: true}
 	var steps []step
 	for i, n := range []int{7, 120, 5, 60, 9, 50, 70} { // 16 bytes a token; half a shard is 94 tokens
 		steps = append(steps, step{sample: hsxtest.Sample(spec, i, n)}, step{commit: true})
@@ -93,6 +115,8 @@ func perform(w *shard.Writer, steps []step) error {
 			err = w.Reject(*s.reject)
 		case s.commit:
 			err = w.Commit(context.Background())
+		case s.recompress:
+			err = w.Recompress(context.Background(), nil)
 		case s.compact:
 			err = w.Compact(context.Background())
 		default:
@@ -169,10 +193,10 @@ func differ(dir string, want map[string]string) string {
 }
 
 // story's outcome when nothing disturbs it.
-func undisturbed(t *testing.T, steps []step) map[string]string {
+func undisturbed(t *testing.T, play run, steps []step) map[string]string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "ds")
-	if _, err := play(dir, shard.WithFS(small(), hasty()), steps); err != nil {
+	if _, err := play(dir, hasty()); err != nil {
 		t.Fatal(err)
 	}
 	ds := open(t, dir)
@@ -233,11 +257,11 @@ func holdsFirst(ds *shard.Dataset, all []*format.Sample, acked int64) error {
 
 // survives is intact, and that the next run completes the dataset as if nothing had
 // happened.
-func survives(dir string, steps []step, acked int64, want map[string]string, fs atomicfile.FS) error {
+func survives(dir string, play run, steps []step, acked int64, want map[string]string, fs atomicfile.FS) error {
 	if err := intact(dir, samplesOf(steps), acked); err != nil {
 		return err
 	}
-	if _, err := play(dir, shard.WithFS(small(), fs), steps); err != nil {
+	if _, err := play(dir, fs); err != nil {
 		return fmt.Errorf("next run: %w", err)
 	}
 	if d := differ(dir, want); d != "" {

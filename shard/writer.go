@@ -29,6 +29,7 @@ type Options struct {
 	BatchBytes int64         // where record batches are cut, DefaultBatchBytes when 0
 	WrittenBy  string        // for the manifest
 	Target     format.Target // what is known of it; zero fields are unknown
+	Compress   bool          // write compressed shards; what is there stays as it is
 	Partition  *Partition    // which part of a whole the dataset is, nil when it is none; Done is not read
 
 	// Committed, if not nil, is called after each commit with the manifest's rows.
@@ -187,6 +188,9 @@ func (w *Writer) load() (*committer, error) {
 		return nil, err
 	}
 	c := &committer{opt: w.opt, place: w.place, dir: w.dir, manifest: m, fresh: fresh, box: w.box}
+	if w.opt.Compress {
+		c.pack = &packer{}
+	}
 	if w.box != nil {
 		w.box.begin(m, version)
 	}

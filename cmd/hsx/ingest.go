@@ -25,7 +25,7 @@ type ingestOptions struct {
 	facts                                  factFlags
 	workers                                int
 	lockTimeout                            time.Duration
-	dryRun, asJSON, list                   bool
+	dryRun, asJSON, list, compress         bool
 	follow                                 followFlags
 }
 
@@ -82,6 +82,7 @@ func (o *ingestOptions) addReading(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&o.onBad, "on-bad", "skip", "what a bad input does: skip (it is kept in rejected.jsonl) or fail (stop there)")
 	f.StringVar(&o.shardSize, "shard-size", "1GiB", "where shards are cut")
+	f.BoolVar(&o.compress, "compress", false, "store states in about two thirds of the bytes, without losing a bit")
 	f.StringVar(&o.root, "root", "", "name sources relative to this directory (default: the deepest one common to the paths)")
 	f.IntVar(&o.workers, "workers", min(4, runtime.GOMAXPROCS(0)), "inputs opened ahead")
 	f.DurationVar(&o.lockTimeout, "lock-timeout", 10*time.Second, "how long to wait for the writer of a locked file")
@@ -169,7 +170,7 @@ func runIngest(cmd *cobra.Command, paths []string, o ingestOptions) error {
 	}
 	if !o.dryRun {
 		w, err = shard.OpenWriter(o.out, shard.Options{
-			ShardBytes: size, BatchBytes: min(size, shard.DefaultBatchBytes), WrittenBy: version(), Target: facts.Target,
+			ShardBytes: size, BatchBytes: min(size, shard.DefaultBatchBytes), WrittenBy: version(), Target: facts.Target, Compress: o.compress,
 			Partition: partition(copt, plan), Committed: durable.set,
 		})
 		if err != nil {

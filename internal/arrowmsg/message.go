@@ -5,8 +5,14 @@ import (
 	"fmt"
 )
 
+// Magic is what an Arrow file begins with, padded to 8 bytes, and ends with.
+const Magic = "ARROW1"
+
 // mark begins each message.
 const mark = "\xff\xff\xff\xff"
+
+// prefixBytes is the length of what comes before the metadata: the mark and a length.
+const prefixBytes = 8
 
 // versionV5 is the version of the metadata that is read here.
 const versionV5 = 4

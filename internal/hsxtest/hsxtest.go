@@ -20,6 +20,7 @@ type Spec struct {
 	Final  bool
 	NoMask bool
 	Concat bool // the layers are strided views of one [T, n*H] block, as most dumps have them
+	Skewed bool // the high bytes of 16-bit values are few, as those of real states; else all bytes are random
 }
 
 // Sample makes sample n of length tokens. Equal arguments give equal samples.
@@ -49,7 +50,7 @@ func Sample(spec Spec, n, tokens int) *format.Sample {
 	}
 	row := spec.Hidden * spec.DType.Size()
 	if spec.Concat {
-		data := random(rng, tokens*row*len(spec.Layers))
+		data := spec.values(rng, tokens*row*len(spec.Layers))
 		for i, l := range spec.Layers {
 			r := format.Rows{DType: spec.DType, N: tokens, Width: spec.Hidden, Stride: row * len(spec.Layers)}
 			if tokens > 0 {
@@ -71,7 +72,18 @@ func Sample(spec Spec, n, tokens int) *format.Sample {
 
 func dense(rng *rand.Rand, spec Spec, tokens int) format.Rows {
 	row := spec.Hidden * spec.DType.Size()
-	return format.Rows{DType: spec.DType, N: tokens, Width: spec.Hidden, Stride: row, Data: random(rng, tokens*row)}
+	return format.Rows{DType: spec.DType, N: tokens, Width: spec.Hidden, Stride: row, Data: spec.values(rng, tokens*row)}
+}
+
+// values are n bytes of states.
+func (s Spec) values(rng *rand.Rand, n int) []byte {
+	b := random(rng, n)
+	if s.Skewed {
+		for i := 1; i < n; i += 2 {
+			b[i] = b[i]&0x80 | 0x3c + b[i]&b[i]>>1&b[i]>>2&0x03
+		}
+	}
+	return b
 }
 
 func random(rng *rand.Rand, n int) []byte {

@@ -13,6 +13,7 @@ from hsx._errors import CorruptError, HsxError, VersionError
 
 NAME = "manifest.json"
 VERSION = 2  # the newest that this package reads
+SPLIT = "split-zstd"  # how compressed shards are encoded
 DTYPES = ("bfloat16", "float16", "float32")  # of states
 _NAME = re.compile(r"[0-9]{6,18}(-[0-9a-z]+)?\.arrow")  # of a shard
 _SEAL = b',\n  "xxh3": "'  # begins the last member, the digest of all bytes before it
@@ -44,6 +45,7 @@ class ShardInfo:
     xxh3: str  # of the file
     head: str  # of the metadata of its Arrow messages
     index: str  # of its columns that are not states
+    encoding: str  # "" or SPLIT
 
     @property
     def file(self) -> str:
@@ -94,7 +96,7 @@ def _decode(doc: dict[str, Any]) -> Manifest:
     if type(doc["hidden_size"]) is not int or doc["hidden_size"] < 0 or (doc["shards"] and not doc["states"]):
         raise ValueError(f"hidden size is {doc['hidden_size']!r}, of {len(doc['states'])} states")
     states = tuple(State(s["column"], s["layer"], s.get("norm"), s["dtype"]) for s in doc["states"])
-    shards = tuple(ShardInfo(*(s[f.name] for f in fields(ShardInfo))) for s in doc["shards"])
+    shards = tuple(ShardInfo(*((s | {"encoding": s.get("encoding", "")})[f.name] for f in fields(ShardInfo))) for s in doc["shards"])
     for state in states:
         if state.dtype not in DTYPES:
             raise ValueError(f"{state.column} is of type {state.dtype!r}, want one of {', '.join(DTYPES)}")
@@ -105,6 +107,8 @@ def _decode(doc: dict[str, Any]) -> Manifest:
         named = shard.name == f"{i:06d}.arrow" if doc["version"] == 1 else _NAME.fullmatch(shard.name)
         if not named or not 0 < shard.rows <= shard.tokens:
             raise ValueError(f"shard {i} is named {shard.name!r} and has {shard.rows} rows and {shard.tokens} tokens")
+        if shard.encoding not in ("", SPLIT) or (shard.encoding and doc["version"] == 1):
+            raise ValueError(f"shard {i} has encoding {shard.encoding!r}, want {SPLIT!r} or none")
     rows, tokens = sum(s.rows for s in shards), sum(s.tokens for s in shards)
     if (doc["rows"], doc["tokens"]) != (rows, tokens):
         raise ValueError(f"has {doc['rows']} rows and {doc['tokens']} tokens, its shards have {rows} and {tokens}")

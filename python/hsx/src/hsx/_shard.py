@@ -7,17 +7,20 @@ import mmap
 import os
 import struct
 from bisect import bisect_right
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from hsx import _packed
 from hsx._digest import hasher
 from hsx._errors import CorruptError
-from hsx._manifest import Manifest
+from hsx._manifest import SPLIT, Manifest, ShardInfo
 
 if TYPE_CHECKING:
     import xxhash
@@ -58,10 +61,8 @@ class Row:
 class _Lists:
     """A column of lists. Row i is the values from offset i up to offset i+1, or null."""
 
-    def __init__(self, column: pa.ListArray, values: Array) -> None:
-        self._valid = column.is_valid().to_numpy(zero_copy_only=False) if column.null_count else None
-        self._offsets = column.offsets.to_numpy()
-        self._values = values
+    def __init__(self, offsets: Array, values: Array, valid: Array | None = None) -> None:
+        self._offsets, self._values, self._valid = offsets, values, valid
 
     def row(self, i: int) -> Array | None:
         if self._valid is not None and not self._valid[i]:
@@ -72,25 +73,87 @@ class _Lists:
         return self._values[start:end]
 
 
+def _text(column: _Lists, i: int) -> str:
+    row = column.row(i)
+    return "" if row is None else row.tobytes().decode()
+
+
+@dataclass(frozen=True)
 class _Batch:
     """The columns of one record batch. None of them is copied."""
 
-    def __init__(self, batch: pa.RecordBatch, manifest: Manifest) -> None:
-        batch.validate()
-        self._id, self._source, self._digest = (batch.column(name) for name in ("id", "source", "digest"))
-        ids, mask = batch.column("input_ids"), batch.column("loss_mask")
-        self._ids, self._mask = (_Lists(c, c.values.to_numpy()) for c in (ids, mask))
-        states = [batch.column(s.column) for s in manifest.states]
-        self._states = [_Lists(c, c.values.values.to_numpy().reshape(-1, manifest.hidden_size)) for c in states]
+    id: _Lists  # uint8
+    source: _Lists  # uint8
+    ids: _Lists
+    mask: _Lists
+    states: Sequence[_Lists | _packed.State]
+    digest: Array  # uint8 [rows, 16]
 
-    def row(self, i: int) -> Row:
-        ids, mask, states = self._ids.row(i), self._mask.row(i), [s.row(i) for s in self._states]
-        held = [s for s in states if s is not None]
-        if ids is None or len(held) < len(states):
+    def row(self, i: int, *, states: bool = True) -> Row:
+        """Return a row, with its states or without."""
+        ids, mask = self.ids.row(i), self.mask.row(i)
+        held = [r for s in self.states if (r := s.row(i)) is not None] if states else []
+        if ids is None or (states and len(held) < len(self.states)):
             raise ValueError("ids or states are null")
         if any(len(a) != len(ids) for a in (held if mask is None else [mask, *held])):
             raise ValueError(f"its columns differ in length from its {len(ids)} ids")
-        return Row(self._id[i].as_py(), self._source[i].as_py(), ids, mask, held, self._digest[i].as_py())
+        return Row(_text(self.id, i), _text(self.source, i), ids, mask, held, self.digest[i].tobytes())
+
+
+def _plain_batch(batch: pa.RecordBatch, manifest: Manifest) -> _Batch:
+    batch.validate()
+
+    def text(name: str) -> _Lists:
+        _, ends, data = batch.column(name).buffers()
+        return _Lists(np.frombuffer(ends, "<i4"), np.frombuffer(data or b"", np.uint8))
+
+    def lists(column: pa.ListArray, values: Array) -> _Lists:
+        valid = column.is_valid().to_numpy(zero_copy_only=False) if column.null_count else None
+        return _Lists(column.offsets.to_numpy(), values, valid)
+
+    columns = [batch.column(s.column) for s in manifest.states]
+    return _Batch(
+        text("id"),
+        text("source"),
+        *(lists(c, c.values.to_numpy()) for c in (batch.column("input_ids"), batch.column("loss_mask"))),
+        [lists(c, c.values.values.to_numpy().reshape(-1, manifest.hidden_size)) for c in columns],
+        np.frombuffer(batch.column("digest").buffers()[1], np.uint8).reshape(-1, 16),
+    )
+
+
+def _packed_batch(rows: int, parts: list[Array], manifest: Manifest) -> _Batch:
+    width, left = manifest.hidden_size, iter(parts)
+    if len(parts) != 16 + sum(5 if s.dtype == "float32" else 10 for s in manifest.states) or rows < 0:
+        raise ValueError(f"a record batch has {len(parts)} buffers and {rows} rows")
+
+    def text() -> _Lists:
+        _, ends, data = (next(left) for _ in range(3))
+        return _Lists(_packed.offsets(ends, rows), _packed.raw(data))
+
+    def lists(dtype: str) -> _Lists:
+        valid, ends, _, values = (next(left) for _ in range(4))
+        bits = np.unpackbits(_packed.raw(valid), bitorder="little") if len(valid) else None
+        return _Lists(_packed.offsets(ends, rows), _packed.raw(values).view(dtype), bits)
+
+    def rows_of_values() -> tuple[Array, Array]:
+        _, ends, _, _, values = (next(left) for _ in range(5))
+        return _packed.offsets(ends, rows), values
+
+    def state(dtype: str) -> _Lists | _packed.State:
+        ends, values = rows_of_values()
+        if dtype == "float32":
+            return _Lists(ends, _packed.raw(values).view("<f4").reshape(-1, width))
+        size = int(ends[-1]) * width
+        again, low = rows_of_values()
+        if not np.array_equal(ends, again):
+            raise ValueError("the halves of a state differ in their rows")
+        halves = _packed.Half(values, size), _packed.Half(low, size)
+        return _packed.State(*halves, ends, width, np.float16 if dtype == "float16" else np.uint16)
+
+    columns = (text(), text(), lists("<i4"), lists("u1"), [state(s.dtype) for s in manifest.states])
+    next(left)  # no digest is null
+    digest = _packed.raw(next(left))
+    return _Batch(*columns, digest[: 16 * rows].reshape(rows, 16))
 
 
 class Shard:
@@ -105,9 +168,9 @@ class Shard:
         except (FileNotFoundError, ValueError) as e:
             raise CorruptError(f"{self._file}: {e}") from e
         try:
-            batches = _batches(data, manifest, info.head if check else None)
-            self._first = [0, *accumulate(b.num_rows for b in batches)]
-            self._batch = functools.cache(lambda k: _Batch(batches[k], manifest))
+            batches = _batches(data, manifest, info, check=check)
+            self._first = [0, *accumulate(rows for rows, _ in batches)]
+            self._batch = functools.cache(lambda k: batches[k][1]())
             if self._first[-1] != info.rows:
                 raise ValueError(f"has {self._first[-1]} rows, the manifest calls for {info.rows}")
             if check:
@@ -125,14 +188,14 @@ class Shard:
             raise CorruptError(f"{self._file}: row {i}: {e}") from e
         return row
 
-    def _row(self, i: int) -> Row:
+    def _row(self, i: int, *, states: bool = True) -> Row:
         k = bisect_right(self._first, i) - 1
-        return self._batch(k).row(i - self._first[k])
+        return self._batch(k).row(i - self._first[k], states=states)
 
     def _check_index(self, want: str) -> None:
         h = hasher()
         for i in range(self._first[-1]):
-            self._row(i).add_to_index(h)
+            self._row(i, states=False).add_to_index(h)
         if h.hexdigest() != want:
             raise ValueError(f"ids, masks or digests were changed (XXH3 {h.hexdigest()}, not {want})")
 
@@ -145,8 +208,10 @@ def _map(path: Path, size: int) -> mmap.mmap:
         return mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ)
 
 
-def _batches(data: mmap.mmap, manifest: Manifest, head: str | None) -> list[pa.RecordBatch]:
-    """Find the record batches. With head, compare the metadata of all messages before Arrow acts on them."""
+def _batches(
+    data: mmap.mmap, manifest: Manifest, info: ShardInfo, *, check: bool
+) -> list[tuple[int, Callable[[], _Batch]]]:
+    """Find the record batches: the rows of each, and how to get it. With check, compare the metadata of all messages before Arrow acts on them."""
     # An Arrow file is a stream between a magic and a footer, which repeats where the messages are.
     tail = len(data) - len(_MAGIC) - 4
     footer = tail - int.from_bytes(data[tail : tail + 4], "little")
@@ -155,23 +220,30 @@ def _batches(data: mmap.mmap, manifest: Manifest, head: str | None) -> list[pa.R
     stream = pa.py_buffer(data).slice(8, footer - 8)
     data.madvise(mmap.MADV_RANDOM)  # of each batch only a page is wanted now, far from the next one
     messages = list(pa.ipc.MessageReader.open_stream(pa.BufferReader(stream)))
-    if head is not None:
+    if check:
         h = hasher()
         for m in messages:
             h.update(m.metadata)
-        if h.hexdigest() != head:
-            raise ValueError(f"Arrow metadata was changed (XXH3 {h.hexdigest()}, not {head})")
+        if h.hexdigest() != info.head:
+            raise ValueError(f"Arrow metadata was changed (XXH3 {h.hexdigest()}, not {info.head})")
     if not messages:
         raise ValueError("holds nothing")
-    schema, want = pa.ipc.read_schema(messages[0]), _schema(manifest)
+    schema, want = pa.ipc.read_schema(messages[0]), _schema(manifest, split=info.encoding == SPLIT)
     if not schema.equals(want, check_metadata=True):
         raise ValueError(f"has the columns\n{schema}\nthe manifest calls for\n{want}")
-    batches = [pa.ipc.read_record_batch(m, schema) for m in messages[1:]]
+    batches: list[tuple[int, Callable[[], _Batch]]] = []
+    for m in messages[1:]:
+        if info.encoding == SPLIT:
+            rows, parts = _packed.buffers(m)
+            batches.append((rows, functools.partial(_packed_batch, rows, parts, manifest)))
+        else:
+            batch = pa.ipc.read_record_batch(m, schema)
+            batches.append((batch.num_rows, functools.partial(_plain_batch, batch, manifest)))
     data.madvise(mmap.MADV_NORMAL)
     return batches
 
 
-def _schema(manifest: Manifest) -> pa.Schema:
+def _schema(manifest: Manifest, *, split: bool) -> pa.Schema:
     fields = [
         pa.field("id", pa.string(), nullable=False),
         pa.field("source", pa.string(), nullable=False),
@@ -179,9 +251,11 @@ def _schema(manifest: Manifest) -> pa.Schema:
         pa.field("loss_mask", pa.list_(pa.uint8())),
     ]
     for s in manifest.states:
-        metadata = {"hsx.dtype": s.dtype} if s.dtype == "bfloat16" else {}
+        halves = split and s.dtype != "float32"
+        metadata = {"hsx.dtype": s.dtype} if halves or s.dtype == "bfloat16" else {}
         if s.norm is not None:
             metadata["hsx.norm"] = s.norm
-        states = pa.list_(pa.list_(_STORED[s.dtype], manifest.hidden_size))
-        fields.append(pa.field(s.column, states, nullable=False, metadata=metadata))
+        states = pa.list_(pa.list_(pa.uint8() if halves else _STORED[s.dtype], manifest.hidden_size))
+        for name in (f"{s.column}.hi", f"{s.column}.lo") if halves else (s.column,):
+            fields.append(pa.field(name, states, nullable=False, metadata=metadata))
     return pa.schema([*fields, pa.field("digest", pa.binary(16), nullable=False)])
