@@ -24,12 +24,13 @@ type Body struct {
 	file     *spooled
 	holders  atomic.Int32
 	own      sync.Once
+	released chan struct{}
 }
 
 // NewBody begins a body.
 func (r *Receiver) NewBody() *Body {
 	r.receiving.Add(1)
-	b := &Body{r: r}
+	b := &Body{r: r, released: make(chan struct{})}
 	b.holders.Store(1)
 	return b
 }
@@ -45,6 +46,7 @@ func (b *Body) release() {
 		b.r.spool.give(b.file)
 	}
 	b.r.spool.free(b.reserved)
+	close(b.released)
 	if b.r.receiving.Add(-1) == 0 {
 		select {
 		case b.r.quiet <- struct{}{}:
@@ -53,9 +55,17 @@ func (b *Body) release() {
 	}
 }
 
-// Bytes is the whole body, once Receive returned nil and until its last holder let go.
-// Touch it under [mapped.Guard].
-func (b *Body) Bytes() []byte { return b.file.Bytes()[:b.n] }
+// Released is closed when the last holder let go: what the body took of the quota is free.
+func (b *Body) Released() <-chan struct{} { return b.released }
+
+// Bytes is the whole body, once Receive returned nil and until its last holder let go;
+// none when nothing was received. Touch it under [mapped.Guard].
+func (b *Body) Bytes() []byte {
+	if b.file == nil {
+		return nil
+	}
+	return b.file.Bytes()[:b.n]
+}
 
 // The steps in which a spool file grows while its body comes: at most as much as has
 // come, so that a client takes no room that it does not fill.

@@ -123,8 +123,9 @@ func (r *Receiver) post(w http.ResponseWriter, req *http.Request, escaped string
 		return a
 	}
 	in.Bytes = b.n
-	done := r.take(b, in, func() (*format.Sample, error) {
-		return decode(b.Bytes(), id, r.opt.Facts, r.opt.AllowNonFinite)
+	done := r.take(b, func() (*format.Sample, format.Input, error) {
+		s, err := decode(b.Bytes(), id, r.opt.Facts, r.opt.AllowNonFinite)
+		return s, in, err
 	})
 	b.Close()
 	return <-done

@@ -10,6 +10,7 @@ import (
 
 // Row is one sample of a body that holds several, as its client named it.
 type Row struct {
+	Input    format.Input // where the sample came from, also of one that is refused
 	ID       string
 	Record   *format.Record               // its tensors, which alias the body, as the Python hook names them
 	Metadata map[string]string            // hsx.id and the other facts that the hook writes
@@ -19,17 +20,17 @@ type Row struct {
 // Take puts a sample that lies in a body which was received, and refuses one that read
 // does not make. It returns when the body may be asked for the next one; wait returns what a
 // POST of the sample would: 201 once it is durable, or another code with the reason.
-func (r *Receiver) Take(b *Body, in format.Input, read func() (Row, error)) (wait func() (code int, reason string)) {
-	done := r.take(b, in, func() (*format.Sample, error) {
+func (r *Receiver) Take(b *Body, read func() (Row, error)) (wait func() (code int, reason string)) {
+	done := r.take(b, func() (*format.Sample, format.Input, error) {
 		row, err := read()
 		if err != nil {
-			return nil, err
+			return nil, row.Input, err
 		}
 		s, err := sample(row.Record, row.Metadata, row.ID, r.opt.Facts, r.opt.AllowNonFinite)
 		if err == nil && row.Check != nil {
 			err = row.Check(s)
 		}
-		return s, err
+		return s, row.Input, err
 	})
 	return func() (int, string) {
 		a := <-done
@@ -39,7 +40,7 @@ func (r *Receiver) Take(b *Body, in format.Input, read func() (Row, error)) (wai
 
 // take decodes a sample and hands it to the goroutine of the store, which puts it. The
 // channel gets the answer, after the commit that holds the sample.
-func (r *Receiver) take(b *Body, in format.Input, decode func() (*format.Sample, error)) <-chan *answer {
+func (r *Receiver) take(b *Body, decode func() (*format.Sample, format.Input, error)) <-chan *answer {
 	done := make(chan *answer, 1)
 	r.slots <- struct{}{}
 	b.holders.Add(1)
@@ -48,8 +49,9 @@ func (r *Receiver) take(b *Body, in format.Input, decode func() (*format.Sample,
 		b.release()
 	}
 	var s *format.Sample
+	var in format.Input
 	err := mapped.Guard(func() (err error) {
-		s, err = decode()
+		s, in, err = decode()
 		return err
 	})
 	switch {

@@ -370,3 +370,37 @@ func BenchmarkRead(b *testing.B) {
 		}
 	})
 }
+
+// TestParse finds the same parts where metadata and body lie apart.
+func TestParse(t *testing.T) {
+	t.Parallel()
+	data := lists(t, arrow.PrimitiveTypes.Int32, 65)
+	for pos, n := 0, 0; ; n++ {
+		want, err := arrowmsg.Read(data, pos)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want.Kind == arrowmsg.End {
+			if n != 2 {
+				t.Errorf("stream has %d messages, want schema and batch", n)
+			}
+			return
+		}
+		got, err := arrowmsg.Parse(want.Meta.Bytes, append(bytes.Clone(want.Body.Bytes), "more"...))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got.Kind != want.Kind || !bytes.Equal(got.Body.Bytes, want.Body.Bytes) || got.Body.At != len(want.Meta.Bytes) {
+			t.Errorf("message %d: kind %d and %d bytes of body at %d, want kind %d and %d", n, got.Kind, len(got.Body.Bytes), got.Body.At, want.Kind, len(want.Body.Bytes))
+		}
+		if len(want.Body.Bytes) > 0 {
+			if _, err := arrowmsg.Parse(want.Meta.Bytes, want.Body.Bytes[1:]); err == nil || !strings.Contains(err.Error(), "body of a message needs") {
+				t.Errorf("message %d without its last byte: %v, want a body that is too short", n, err)
+			}
+		}
+		if _, err := arrowmsg.Parse(nil, want.Body.Bytes); err == nil {
+			t.Errorf("message %d without metadata: no error", n)
+		}
+		pos = want.Next
+	}
+}
