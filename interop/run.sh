@@ -1,6 +1,7 @@
 #!/bin/sh
 # Ingests dumps of several producers with bin/hsx and has check_dataset.py read the
-# results with pyarrow, datasets, DuckDB and polars. FIXTURES is the directory with
+# results with pyarrow, datasets, DuckDB and polars; then has pyarrow send states over
+# Arrow Flight. FIXTURES is the directory with
 # dumps/, expected/ and model/.
 set -eu
 cd "$(dirname "$0")/.."
@@ -21,7 +22,7 @@ hsx=$PWD/bin/hsx python=$PWD/.venv/bin/python readme=$PWD/README.md
 (
 	cd "$work/demo"
 	"$hsx" ingest --out ds --layers 0,2,3 --target config.json --json dumps >/dev/null 2>&1 || [ $? -eq 3 ] # one file is cut
-	awk '/^```python/ { on = 1; next } /^```/ { on = 0 } on' "$readme" >readme.py
+	awk '/^```python$/ { on = 1; next } /^```/ { on = 0 } on' "$readme" >readme.py
 	sed -n 's/.*`\(duckdb\.sql(.*)\.show()\)`.*/import duckdb; \1/p' "$readme" >>readme.py
 	"$python" readme.py
 )
@@ -35,3 +36,9 @@ for dump in specforge_eagle3 speculators vllm_connector npy_fp16 npy_fp32 modelo
 		--target "$fixtures/model/config.json" "$fixtures/dumps/$dump"
 	.venv/bin/python interop/check_dataset.py "$work/$dump" --fixtures "$fixtures" --dump "$dump"
 done
+
+# States that a client sends over Arrow Flight while hsx serves.
+mkdir "$work/certificate"
+(cd "$work/certificate" && ${GO:-go} run "$(${GO:-go} env GOROOT)/src/crypto/tls/generate_cert.go" --host 127.0.0.1 --ca --duration 24h 2>/dev/null)
+.venv/bin/python interop/flight/check_flight.py --hsx bin/hsx --fixtures "$fixtures" --readme README.md \
+	--certificate "$work/certificate" "$work/flight"

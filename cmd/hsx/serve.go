@@ -4,12 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"hsx/capture/flight"
 	"hsx/capture/receive"
 	"hsx/format"
 	"hsx/shard"
@@ -26,7 +26,7 @@ func newServeCommand() *cobra.Command {
 	var o serveOptions
 	cmd := &cobra.Command{
 		Use:   "serve --out DS [flags]",
-		Short: "Take samples over HTTP into a dataset",
+		Short: "Take samples over HTTP or Arrow Flight into a dataset",
 		Long: `Take samples over HTTP, durably: POST /v1/samples/{id} with one safetensors file, as
 the Python hook sends it. The answer 201 comes after the commit that holds the sample;
 200 says that the same sample was there already, 409 that another one has its id, 422
@@ -34,11 +34,17 @@ why it is refused (also in DS/rejected.jsonl), 413 that it is too big, 429 that 
 spool is full: try again. Whatever else comes, or nothing, says that it may not be there:
 send it again, it is kept once.
 
+--flight takes record batches with the dataset's columns over Arrow Flight (DoPut),
+with the same guarantees: for each batch, once it is durable, the metadata of one
+PutResult says what became of each sample (created, exists, conflict, rejected, failed).
+RESOURCE_EXHAUSTED says that the spool is full: try again.
+
 A commit waits for the samples of other clients, at most --commit-window. One of less
 than --commit-bytes leaves a small shard; a hundred of them double the window.
 GET /v1/status, /metrics (Prometheus) and /healthz say how it goes. ^C stops: what is on
 its way comes in, is committed and answered.`,
 		Example: `  hsx serve --out ds --target config.json
+  hsx serve --out ds --flight 127.0.0.1:8601
   HSX_TOKEN=... hsx serve --out ds --listen :8600 --token-env HSX_TOKEN --tls-cert cert.pem --tls-key key.pem`,
 		GroupID: "data",
 		Args:    cobra.NoArgs,
@@ -101,24 +107,37 @@ func runServe(cmd *cobra.Command, o serveOptions) (err error) {
 			}
 		}
 	}
-	r, err := receive.New(w, ropt)
+	l, fl, err := o.serve.open()
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, r.Close()) }()
-	l, err := net.Listen("tcp", o.serve.listen)
-	if err != nil {
-		return fmt.Errorf("--listen: %w", err)
-	}
-	scheme := "http"
+	scheme, flightScheme := "http", "grpc"
 	if ropt.TLS != nil {
-		scheme = "https"
-	} else if !loopback(o.serve.listen) {
+		scheme, flightScheme = "https", "grpc+tls"
+	} else if !loopback(o.serve.listen) || fl != nil && !loopback(o.serve.flight) {
 		say(stderr, "warning: without --tls-cert the token and the samples cross the network in the clear")
 	}
-	say(stderr, "listening on %s://%s, commits at most every %s (%s)", scheme, l.Addr(), r.Window().Round(time.Millisecond), count(int64(ropt.SmallShards), "small shard"))
+	listening := fmt.Sprintf("%s://%s", scheme, l.Addr())
+	if fl != nil {
+		ropt.Flight = fmt.Sprintf("%s://%s", flightScheme, fl.Addr())
+		listening += ", for Arrow Flight on " + ropt.Flight
+	}
+	r, err := receive.New(w, ropt)
+	if err != nil {
+		err = errors.Join(err, l.Close())
+		if fl != nil {
+			err = errors.Join(err, fl.Close())
+		}
+		return err
+	}
+	defer func() { err = errors.Join(err, r.Close()) }()
+	var others []receive.Way
+	if fl != nil {
+		others = append(others, receive.Way{Listener: fl, Server: flight.New(r)})
+	}
+	say(stderr, "listening on %s, commits at most every %s (%s)", listening, r.Window().Round(time.Millisecond), count(int64(ropt.SmallShards), "small shard"))
 	start := time.Now()
-	if err := r.Serve(ctx, l); err != nil {
+	if err := r.Serve(ctx, l, others...); err != nil {
 		return fmt.Errorf("serve into %s: %w", o.out, err)
 	}
 	res := serveResult{Status: r.Status(), Seconds: time.Since(start).Seconds(), HeapBytes: heapPeak(), Interrupted: ctx.Err() != nil}

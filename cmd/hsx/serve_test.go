@@ -51,6 +51,7 @@ func sent(t *testing.T, n int) (id string, body []byte) {
 type serving struct {
 	cmd  *exec.Cmd
 	url  string
+	grpc string // host and port of --flight
 	out  bytes.Buffer
 	talk bytes.Buffer
 	done chan error
@@ -74,7 +75,9 @@ func startServing(t *testing.T, cmd *exec.Cmd) *serving {
 			t.Fatalf("serve ended before it listened: %v\n%s", errors.Join(err, cmd.Wait()), s.talk.String())
 		}
 		if after, ok := strings.CutPrefix(line, "listening on "); ok {
-			s.url, _, _ = strings.Cut(after, ",")
+			s.url, after, _ = strings.Cut(after, ",")
+			_, after, _ = strings.Cut(after, "grpc://")
+			s.grpc, _, _ = strings.Cut(after, ",")
 		}
 	}
 	go func() {
@@ -258,19 +261,20 @@ func TestServeUsage(t *testing.T) {
 		args []string
 		want string
 	}{
-		"no dataset":      {nil, "--out is missing"},
-		"reachable":       {[]string{"--listen", ":0"}, "can be reached from other machines"},
-		"reachable by ip": {[]string{"--listen", "0.0.0.0:0"}, "can be reached"},
-		"empty token":     {[]string{"--token-file", empty}, "is empty"},
-		"unset token":     {[]string{"--token-env", "HSX_NO_SUCH_VARIABLE"}, "not set or empty"},
-		"token as a name": {[]string{"--token-env", "sk-proj-secret"}, "the variable (not shown) is not set or empty"},
-		"two lines":       {[]string{"--token-file", lines}, "holds no single line"},
-		"two tokens":      {[]string{"--token-env", "A", "--token-file", "b"}, "pass one of them"},
-		"client ca alone": {[]string{"--client-ca", empty}, "it needs --tls-cert"},
-		"no size":         {[]string{"--max-body", "big"}, "--max-body"},
-		"body over quota": {[]string{"--max-body", "2GiB", "--spool-bytes", "1GiB"}, "is more than --spool-bytes"},
-		"no window":       {[]string{"--commit-window", "0s"}, "not a time to wait"},
-		"no connections":  {[]string{"--max-conns", "0"}, "too few"},
+		"no dataset":       {nil, "--out is missing"},
+		"reachable":        {[]string{"--listen", ":0"}, "can be reached from other machines"},
+		"reachable by ip":  {[]string{"--listen", "0.0.0.0:0"}, "can be reached"},
+		"empty token":      {[]string{"--token-file", empty}, "is empty"},
+		"unset token":      {[]string{"--token-env", "HSX_NO_SUCH_VARIABLE"}, "not set or empty"},
+		"token as a name":  {[]string{"--token-env", "sk-proj-secret"}, "the variable (not shown) is not set or empty"},
+		"two lines":        {[]string{"--token-file", lines}, "holds no single line"},
+		"two tokens":       {[]string{"--token-env", "A", "--token-file", "b"}, "pass one of them"},
+		"client ca alone":  {[]string{"--client-ca", empty}, "it needs --tls-cert"},
+		"no size":          {[]string{"--max-body", "big"}, "--max-body"},
+		"body over quota":  {[]string{"--max-body", "2GiB", "--spool-bytes", "1GiB"}, "is more than --spool-bytes"},
+		"no window":        {[]string{"--commit-window", "0s"}, "not a time to wait"},
+		"no connections":   {[]string{"--max-conns", "0"}, "too few"},
+		"reachable flight": {[]string{"--flight", ":0"}, "--flight: :0 can be reached from other machines"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

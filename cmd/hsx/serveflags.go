@@ -1,6 +1,8 @@
 package main
 
 import (
+	"errors"
+	"fmt"
 	"net"
 	"os"
 	"strings"
@@ -13,19 +15,20 @@ import (
 
 // serveFlags are those of hsx serve that say how it listens and what it bounds.
 type serveFlags struct {
-	listen, spool, spoolBytes, maxBody, commitBytes, minRate string
-	tokenEnv, tokenFile, tlsCert, tlsKey, clientCA           string
-	window, bodyTimeout, stopTimeout                         time.Duration
-	maxConns                                                 int
-	allowNonFinite                                           bool
+	listen, flight, spool, spoolBytes, maxBody, commitBytes, minRate string
+	tokenEnv, tokenFile, tlsCert, tlsKey, clientCA                   string
+	window, bodyTimeout, stopTimeout                                 time.Duration
+	maxConns                                                         int
+	allowNonFinite                                                   bool
 }
 
 func (o *serveFlags) add(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&o.listen, "listen", "127.0.0.1:8600", "address to take samples at; off loopback it needs a token")
+	f.StringVar(&o.flight, "flight", "", "address to take record batches at too, over Arrow Flight (DoPut)")
 	f.StringVar(&o.spool, "spool", "", "directory for bodies that are on their way (default: DS.spool beside the dataset)")
 	f.StringVar(&o.spoolBytes, "spool-bytes", "8GiB", "bodies on their way at a time; more is answered with 429")
-	f.StringVar(&o.maxBody, "max-body", "4GiB", "one body; more is answered with 413")
+	f.StringVar(&o.maxBody, "max-body", "4GiB", "one body, or the body of one record batch; more is answered with 413")
 	f.StringVar(&o.commitBytes, "commit-bytes", "16MiB", "commit at once when so much waits and nothing else is on its way")
 	f.DurationVar(&o.window, "commit-window", 100*time.Millisecond, "wait so long for the samples of other clients; grows by 1% with each small shard")
 	f.BoolVar(&o.allowNonFinite, "allow-nonfinite", false, "take states with infinities and NaNs")
@@ -79,8 +82,10 @@ func (o *serveFlags) options(out string) (receive.Options, error) {
 	if r.Token, err = o.token(); err != nil {
 		return r, err
 	}
-	if r.Token == "" && !loopback(o.listen) {
-		return r, usagef("--listen: %s can be reached from other machines; pass --token-env or --token-file", o.listen)
+	for _, f := range []struct{ name, addr string }{{"--listen", o.listen}, {"--flight", o.flight}} {
+		if r.Token == "" && f.addr != "" && !loopback(f.addr) {
+			return r, usagef("%s: %s can be reached from other machines; pass --token-env or --token-file", f.name, f.addr)
+		}
 	}
 	r.TLS, err = o.tls()
 	return r, err
@@ -115,4 +120,18 @@ func loopback(addr string) bool {
 	}
 	ip := net.ParseIP(host)
 	return host == "localhost" || ip != nil && ip.IsLoopback()
+}
+
+// open listens. The second listener is nil without --flight.
+func (o *serveFlags) open() (l, flight net.Listener, err error) {
+	if l, err = net.Listen("tcp", o.listen); err != nil {
+		return nil, nil, fmt.Errorf("--listen: %w", err)
+	}
+	if o.flight == "" {
+		return l, nil, nil
+	}
+	if flight, err = net.Listen("tcp", o.flight); err != nil {
+		return nil, nil, errors.Join(fmt.Errorf("--flight: %w", err), l.Close())
+	}
+	return l, flight, nil
 }
