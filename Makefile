@@ -11,6 +11,7 @@ BENCH     ?= .
 COUNT     ?= 1
 BENCHTIME ?= 1s
 FUZZTIME  ?= 30s
+SOAK      ?= 2m
 GIB       ?= 2
 ROUNDS    ?= 3
 MIB       ?= 60
@@ -22,7 +23,7 @@ SERVERS   ?= ../shared/servers
 FIXTURES  ?= $(HSX_FIXTURES)
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo check fmt vet tidy-diff staticcheck lint race test bench bench-page bench-compare fuzz update cover interop deep servers slurm ray k8s peers tidy clean
+.PHONY: help build demo check fmt vet tidy-diff staticcheck lint race test bench bench-page bench-compare soak fuzz update cover interop deep servers slurm ray k8s peers tidy clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' Makefile
@@ -72,6 +73,9 @@ bench-page: ## docs/benchmarks.md from what bench and peers left in build/bench
 
 bench-compare: ## OLD=rev PKG=./shard BENCH=. COUNT=6 BENCHTIME=1s: that revision and this one in turn, by benchstat
 	OLD='$(OLD)' PKG='$(PKG)' BENCH='$(BENCH)' COUNT='$(COUNT)' BENCHTIME='$(BENCHTIME)' GO='$(GO)' scripts/bench-compare.sh
+
+soak: ## SOAK=2m: hsx serve under several clients, with steady memory and nothing lost
+	SOAK='$(SOAK)' $(GO) test -count=1 -timeout 30m -v -run '^TestServeSoak$$' ./cmd/hsx
 
 fuzz: ## FUZZTIME=30s: each fuzz target in turn
 	GO='$(GO)' FUZZTIME='$(FUZZTIME)' scripts/fuzz.sh

@@ -89,7 +89,7 @@ func (b *Body) Receive(src io.Reader, size int64, deadline func(time.Time) error
 	if b.file, err = b.r.spool.take(); err != nil {
 		return noRoom(err)
 	}
-	err = mapped.Guard(func() error { return b.copy(src, deadline) })
+	err = mapped.Guard(func() error { return b.copy(src, size, deadline) })
 	if errors.Is(err, mapped.ErrFault) {
 		return noRoom(err)
 	}
@@ -97,7 +97,7 @@ func (b *Body) Receive(src io.Reader, size int64, deadline func(time.Time) error
 }
 
 // copy reads the body, straight into the file and at the rate that a client must keep.
-func (b *Body) copy(src io.Reader, deadline func(time.Time) error) error {
+func (b *Body) copy(src io.Reader, size int64, deadline func(time.Time) error) error {
 	opt, start := b.r.opt, time.Now()
 	for {
 		stalled := time.Now().Add(opt.BodyTimeout)
@@ -110,7 +110,10 @@ func (b *Body) copy(src io.Reader, deadline func(time.Time) error) error {
 		}
 		if b.n == int64(len(b.file.Bytes())) {
 			step := min(max(b.n, leastStep), mostStep)
-			if err := b.file.Grow(min(b.n+step, opt.MaxBody+1)); err != nil { // one more, to see that it ends
+			if size >= 0 {
+				step = min(step, max(0, size-b.n)+1) // one more, to see that it ends
+			}
+			if err := b.r.spool.grow(b.file, min(b.n+step, opt.MaxBody+1)); err != nil {
 				return noRoom(err)
 			}
 		}

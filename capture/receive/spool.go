@@ -103,6 +103,28 @@ func (s *spool) take() (*spooled, error) {
 	return &spooled{Scratch: f}, nil
 }
 
+// grow makes a file longer. Where there is no room, files that wait to be used again
+// make some.
+func (s *spool) grow(f *spooled, n int64) error {
+	err := f.Grow(n)
+	if err == nil {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.drop()
+	return f.Grow(n)
+}
+
+// drop closes the files that wait to be used again.
+func (s *spool) drop() {
+	for _, f := range s.idle {
+		s.kept -= f.kept
+		_ = f.Close() // nobody needs what it holds
+	}
+	s.idle = nil
+}
+
 // give takes a file back.
 func (s *spool) give(f *spooled) {
 	s.mu.Lock()
@@ -120,10 +142,7 @@ func (s *spool) give(f *spooled) {
 func (s *spool) close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, f := range s.idle {
-		_ = f.Close() // nobody needs what it holds
-	}
-	s.idle = nil
+	s.drop()
 	_ = os.Remove(s.dir) // others may keep things there
 	return s.lock.Close()
 }

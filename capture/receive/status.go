@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
@@ -41,9 +42,10 @@ func (r *Receiver) Status() Status {
 	return s
 }
 
-// register makes the metrics, of a registry of their own.
+// register makes the metrics, of a registry of their own: the receiver's and the process's.
 func (r *Receiver) register() {
 	reg := prometheus.NewRegistry()
+	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	for name, m := range map[string]struct {
 		help  string
 		value func() int64

@@ -19,7 +19,7 @@ import (
 // TestMain lets this binary be hsx itself, for scripts and for tests that kill it, and a
 // server that it can start.
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"hsx": main, "simserver": serve})
+	testscript.Main(m, map[string]func(){"hsx": main, "simserver": serve, "sender": send})
 }
 
 // TestScript runs the scripts in testdata/script, one per behaviour of the command

@@ -25,9 +25,11 @@ import (
 )
 
 // sent is sample n as a client posts it.
-func sent(t *testing.T, n int) (id string, body []byte) {
-	t.Helper()
-	const tokens, hidden = 40, 16
+func sent(n int) (id string, body []byte) { return sentLong(n, 40) }
+
+// sentLong is the same, of so many tokens.
+func sentLong(n, tokens int) (id string, body []byte) {
+	const hidden = 16
 	id = fmt.Sprintf("run/%d", n)
 	ids, state := make([]byte, 8*tokens), make([]byte, 2*tokens*hidden)
 	for i := range tokens {
@@ -38,11 +40,11 @@ func sent(t *testing.T, n int) (id string, body []byte) {
 	}
 	var b bytes.Buffer
 	err := safetensors.Encode(&b, []*format.Tensor{
-		{Name: "input_ids", DType: format.Int64, Shape: []int64{tokens}, Data: ids},
-		{Name: "layer_2", DType: format.BFloat16, Shape: []int64{tokens, hidden}, Data: state},
+		{Name: "input_ids", DType: format.Int64, Shape: []int64{int64(tokens)}, Data: ids},
+		{Name: "layer_2", DType: format.BFloat16, Shape: []int64{int64(tokens), hidden}, Data: state},
 	}, map[string]string{"hsx.id": id})
 	if err != nil {
-		t.Fatal(err)
+		panic(err) // a buffer takes everything
 	}
 	return id, b.Bytes()
 }
@@ -102,8 +104,12 @@ func (s *serving) end(t *testing.T) {
 }
 
 // post is 0 when nobody answers.
-func post(t *testing.T, url string, n int) (code int, text string) {
-	id, body := sent(t, n)
+func post(url string, n int) (code int, text string) {
+	id, body := sent(n)
+	return postBody(url, id, body)
+}
+
+func postBody(url, id string, body []byte) (code int, text string) {
 	res, err := http.Post(url+"/v1/samples/"+strings.ReplaceAll(id, "/", "%2F"), "", bytes.NewReader(body))
 	if err != nil {
 		return 0, err.Error()
@@ -136,7 +142,7 @@ func checkServed(t *testing.T, ds string, acknowledged []int) {
 		}
 	}
 	for _, n := range acknowledged {
-		if id, _ := sent(t, n); have[id] != 1 {
+		if id, _ := sent(n); have[id] != 1 {
 			t.Errorf("sample %s was acknowledged and is there %d times", id, have[id])
 		}
 	}
@@ -158,7 +164,7 @@ func TestServeKill(t *testing.T) {
 		wg.Go(func() {
 			for i := range each {
 				for n, end := c*each+i, time.Now().Add(time.Minute); ; {
-					code, text := post(t, url.Load().(string), n)
+					code, text := post(url.Load().(string), n)
 					if code == 200 || code == 201 {
 						got.Add(1)
 						break
@@ -215,7 +221,7 @@ func TestServeDiskFull(t *testing.T) {
 	var acknowledged []int
 	refused := 0
 	for n := range 200 {
-		code, _ := post(t, s.url, n)
+		code, _ := post(s.url, n)
 		if code == 201 {
 			acknowledged = append(acknowledged, n)
 		} else if refused++; code == 0 {
@@ -234,7 +240,7 @@ func TestServeDiskFull(t *testing.T) {
 	checkServed(t, ds, acknowledged)
 	s = startServing(t, process(t, "serve", "--out", ds, "--listen", "127.0.0.1:0", "--json"))
 	for n := range len(acknowledged) + refused {
-		if code, text := post(t, s.url, n); code != 200 && code != 201 {
+		if code, text := post(s.url, n); code != 200 && code != 201 {
 			t.Errorf("sample %d after the disk had room: got %d %s", n, code, text)
 		}
 		acknowledged = append(acknowledged, n)

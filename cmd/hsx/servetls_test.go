@@ -119,7 +119,7 @@ func TestServeMutualTLS(t *testing.T) {
 				}
 				return &c.with[0], nil
 			}}}
-		id, body := sent(t, i)
+		id, body := sent(i)
 		got := 0
 		res, err := (&http.Client{Transport: transport}).Post(s.url+"/v1/samples/"+strings.ReplaceAll(id, "/", "%2F"), "", bytes.NewReader(body))
 		if err == nil {
