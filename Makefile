@@ -23,7 +23,7 @@ SERVERS   ?= ../shared/servers
 FIXTURES  ?= $(HSX_FIXTURES)
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo check fmt vet tidy-diff staticcheck lint race test bench bench-page bench-compare soak fuzz update cover interop deep servers slurm ray k8s peers tidy clean
+.PHONY: help build demo check fmt vet tidy-diff staticcheck lint race test bench bench-page bench-compare soak fuzz update cover interop deep servers slurm ray k8s peers scale tidy clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' Makefile
@@ -110,6 +110,10 @@ k8s: ## the manifests of examples/k8s against the schemas of Kubernetes
 
 peers: build ## GIB=2 ROUNDS=3: hsx against cp, pyarrow, datasets, xxhsum and the loaders of SpecForge and speculators
 	GIB='$(GIB)' ROUNDS='$(ROUNDS)' WORK='$(WORK)' PEERS='$(PEERS)' PYTHON='$(PYTHON)' scripts/peers.sh
+
+scale: build ## GIB=2 ROUNDS=3: the cost model of docs/cluster.md against 1, 2 and 4 parts, on the disk of build/
+	$(PYTHON) scripts/scale.py --gib '$(GIB)' --rounds '$(ROUNDS)'
+	$(PYTHON) scripts/scale.py --predict
 
 tidy: ## write go.mod and go.sum as the code needs them
 	$(GO) mod tidy
