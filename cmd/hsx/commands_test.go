@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"encoding/binary"
 	"fmt"
 	"io/fs"
 	"math/rand/v2"
@@ -107,17 +108,20 @@ func wideDumps(tb testing.TB, dir string, mib int) int64 {
 	}
 	rng := rand.NewChaCha8([32]byte{1})
 	for i := range max(1, mib<<20/int(tokens*perToken)) {
-		tensor := func(name string, d format.DType, shape ...int64) format.Field {
+		tensor := func(name string, d format.DType, most uint64, shape ...int64) format.Field {
 			n, _ := format.Elems(shape)
 			t := &format.Tensor{Name: name, DType: d, Shape: shape, Data: make([]byte, n*int64(d.Size()))}
+			for i := 0; d == format.Int64 && i < len(t.Data); i += 8 {
+				binary.LittleEndian.PutUint64(t.Data[i:], 1+rng.Uint64()%most)
+			}
 			if d == format.BFloat16 {
 				fillStates(rng, t.Data)
 			}
 			return format.Field{Key: name, Value: t}
 		}
 		r := &format.Record{Fields: []format.Field{
-			tensor("input_ids", format.Int64, tokens), tensor("loss_mask", format.Int64, tokens),
-			tensor("aux_hidden_state", format.BFloat16, 1, tokens, 3*hidden), tensor("hidden_state", format.BFloat16, 1, tokens, hidden),
+			tensor("input_ids", format.Int64, 150_000, tokens), tensor("loss_mask", format.Int64, 1, tokens),
+			tensor("aux_hidden_state", format.BFloat16, 0, 1, tokens, 3*hidden), tensor("hidden_state", format.BFloat16, 0, 1, tokens, hidden),
 		}}
 		var buf bytes.Buffer
 		if err := torch.Encode(&buf, fmt.Sprintf("data_%d", i), r); err != nil {
