@@ -48,7 +48,7 @@ func middle(looks []load, of func(load) float64) float64 {
 	return values[len(values)/2]
 }
 
-// TestServeSoak runs a receiver under clients that send samples of 1 KiB to 8 MiB, for
+// TestServeSoak runs a receiver under clients that send samples of 1 KiB to 4 MiB, for
 // SOAK (4 s without it): its memory, goroutines and files do not grow, and what it
 // acknowledged is there once.
 func TestServeSoak(t *testing.T) {
@@ -77,8 +77,8 @@ func TestServeSoak(t *testing.T) {
 			for pace := time.NewTicker(every); time.Since(begin) < length; <-pace.C {
 				n := int(next.Add(1))
 				size := tokens[n%len(tokens)]
-				if n%101 == 0 {
-					size = 250000
+				if n%53 == 0 {
+					size = 125000
 				}
 				id, body := sentLong(n, size)
 				if code, text := postBody(s.url, id, body); code != http.StatusCreated {
