@@ -23,7 +23,7 @@ SERVERS   ?= ../shared/servers
 FIXTURES  ?= $(HSX_FIXTURES)
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo check fmt vet tidy-diff staticcheck lint race test bench bench-page bench-compare soak fuzz update cover interop deep servers slurm ray k8s peers scale tidy clean
+.PHONY: help build demo check fmt vet tidy-diff staticcheck lint race test bench bench-page bench-compare soak fuzz update cover interop deep servers objects slurm ray k8s peers scale tidy clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' Makefile
@@ -107,6 +107,9 @@ ray: build ## the program of examples/ray on a Ray cluster of this machine
 
 k8s: ## the manifests of examples/k8s against the schemas of Kubernetes
 	PYTHON='$(PYTHON)' interop/k8s/run.sh
+
+objects: build ## object stores against a real S3 server, built from the Go module proxy
+	GO='$(GO)' interop/objects/run.sh
 
 peers: build ## GIB=2 ROUNDS=3: hsx against cp, pyarrow, datasets, xxhsum and the loaders of SpecForge and speculators
 	GIB='$(GIB)' ROUNDS='$(ROUNDS)' WORK='$(WORK)' PEERS='$(PEERS)' PYTHON='$(PYTHON)' scripts/peers.sh

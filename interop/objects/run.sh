@@ -1,0 +1,13 @@
+#!/bin/sh
+# Builds an S3 server from the Go module proxy, once, and runs the tests that need one.
+set -eu
+cd "$(dirname "$0")/../.."
+version=v1.8.0
+tools=$PWD/build/objects/$version
+if [ ! -x "$tools/versitygw" ]; then
+	GOBIN=$tools ${GO:-go} install "github.com/versity/versitygw/cmd/versitygw@$version"
+fi
+HSX_BIN=$PWD/bin/hsx HSX_VERSITYGW=$tools/versitygw
+export HSX_BIN HSX_VERSITYGW
+${GO:-go} vet -tags objects ./interop/objects
+${GO:-go} test -tags objects -count=1 -timeout 10m "$@" ./interop/objects
