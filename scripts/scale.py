@@ -20,8 +20,9 @@ from pathlib import Path
 
 WIDTH, LAYERS, TOKENS = 7168, (2, 30, 58), 512  # and the final: 57,344 bytes a token in bf16, 29 MB a dump
 SHARD = 256 << 20  # so that a run of a GiB has several
+ENTRY = 1250  # bytes of a manifest for a shard of four states
 PARTS = (1, 2, 4)
-TINY = 100  # samples of a token, each in a shard of its own
+TINY = (100, 400)  # samples of a token, each in a shard of its own
 
 
 def dump(path, sample, tokens, width, block):
@@ -91,14 +92,21 @@ def calibrate(hsx, work, files, tiny):
     halves = files[::2], files[1::2]
     for name in ("c1", "c2"):
         (work / name).mkdir()
-    # sync is a part of the copy: what is not on the disk is not copied.
-    copies = [["sh", "-c", 'cp "$@" && sync', "sh", *half, work / f"c{i}"] for i, half in enumerate(halves, 1)]
+    # What is not on the disk is not copied. sync of all would wait for what others wrote.
+    copy = 'to=$1; shift; cp "$@" "$to" && sync "$to"/*'
+    copies = [["sh", "-c", copy, "sh", work / f"c{i}", *half] for i, half in enumerate(halves, 1)]
     m["copy"] = sum(f.stat().st_size for f in files) / Run(*copies).wall
 
-    one = Run(ingest(hsx, work / "one", tiny)).wall
-    m["commit"] = max(0, Run(ingest(hsx, work / "many", tiny, shard=1024)).wall - one) / (TINY - 1)
-    m["start"] = merge(hsx, work / "merged-one", [work / "one"])
-    m["link"] = max(0, merge(hsx, work / "merged-many", [work / "many"]) - m["start"]) / (TINY - 1)
+    few, many = TINY
+    each = {}  # commit of so many, on average
+    for n in TINY:
+        one, all_of_them = work / f"one-{n}", work / f"many-{n}"
+        base = Run(ingest(hsx, one, tiny[n])).wall
+        each[n] = (Run(ingest(hsx, all_of_them, tiny[n], shard=1)).wall - base) / n
+    m["entry"] = max(0, 2 * (each[many] - each[few]) / (many - few))
+    m["commit"] = max(0, each[few] - few / 2 * m["entry"])
+    m["start"] = merge(hsx, work / "merged-one", [one])
+    m["link"] = max(0, merge(hsx, work / "merged-many", [all_of_them]) - m["start"]) / many
     return m
 
 
@@ -117,16 +125,17 @@ def predict(m, size, parts, cores=0):
     """Seconds of an ingest and of its merge, by docs/cluster.md. Without cores each part has a node of its own."""
     ingest = max(size / (parts * m["rate"]), size / m["copy"], size * m["cpu"] / cores if cores else 0)
     commits = -(-size // (parts * m["shard"]))
-    seconds = m["start"] + parts * m["list"] + ingest + commits * m["commit"]
-    return seconds, m["start"] + parts * commits * m["link"]
+    commit = commits * m["commit"] + commits**2 / 2 * m["entry"]
+    return m["start"] + parts * m["list"] + ingest + commit, m["start"] + parts * commits * m["link"]
 
 
 def compare(a):
     work = Path(a.work)
     n = max(16, round(a.gib * 2**30 / (TOKENS * WIDTH * 2 * (len(LAYERS) + 1))))
     files = dumps(work / f"dumps-{n}", n, TOKENS, WIDTH)
-    tiny = work / "tiny"
-    dumps(tiny, TINY, 1, 8)
+    tiny = {k: work / f"tiny-{k}" for k in TINY}
+    for k, directory in tiny.items():
+        dumps(directory, k, 1, 8)
     size, cores = sum(f.stat().st_size for f in files), len(os.sched_getaffinity(0))
     rounds, runs = [], []
     for _ in range(a.rounds):
@@ -141,7 +150,7 @@ def compare(a):
     print(f"{n} dumps, {size / 1e9:.2f} GB, {cores} cores, {a.rounds} rounds; medians\n")
     print(f"one part alone  {m['rate'] / 1e9:.2f} GB/s, {m['cpu'] * 1e9:.2f} s of CPU a GB")
     print(f"two copies      {m['copy'] / 1e9:.2f} GB/s together")
-    print(f"a commit        {m['commit'] * 1e3:.1f} ms")
+    print(f"a commit        {m['commit'] * 1e3:.1f} ms, and {m['entry'] * 1e3:.3f} ms a shard that is there")
     print(f"a merge         {m['start'] * 1e3:.0f} ms, and {m['link'] * 1e3:.2f} ms a shard\n")
     print("| parts | ingest predicted s | measured s | measured / predicted | merge predicted s | measured s |")
     print("|---|---|---|---|---|---|")
@@ -159,17 +168,19 @@ def compare(a):
 def extrapolate(a):
     """What the model says of clusters, with rates that somebody names."""
     size, shard = a.bytes, 1 << 30
-    print(f"{size / 1e12:.1f} TB in {a.inputs:.0f} inputs, {a.names:.0f} names a second; a node alone")
-    print(f"{a.node / 1e9:.1f} GB/s, a commit {a.commit * 1e3:.0f} ms, a shard in a merge {a.link * 1e3:.0f} ms\n")
+    what = f"{size / 1e12:.1f} TB in {a.inputs:.0f} inputs"
+    print(f"{what}; {a.names:.0f} names a second; a node alone {a.node / 1e9:.1f} GB/s;")
+    costs = f"{a.commit * 1e3:.0f} ms and {a.entry * 1e3:.2f} ms a shard that is there"
+    print(f"a commit {costs}; a merge {a.link * 1e3:.0f} ms a shard\n")
     storages = [f"storage {c / 1e9:.0f} GB/s" for c in a.copy]
     print(f"| nodes | a part | its shards | its manifest | {' | '.join(storages)} | merge |")
     print("|---|---|---|---|" + "---|" * (len(a.copy) + 1))
     for nodes in (1, *a.nodes):
         shards = -(-size // (nodes * shard))
-        m = {"rate": a.node, "commit": a.commit, "start": 0.1, "link": a.link, "shard": shard}
+        m = {"rate": a.node, "commit": a.commit, "entry": a.entry, "start": 0.1, "link": a.link, "shard": shard}
         m["list"] = a.inputs / a.names
         times = [predict(m | {"copy": c}, size, nodes) for c in a.copy]
-        cells = [f"{size / nodes / 1e9:.0f} GB", f"{shards:.0f}", f"{shards * a.entry / 1e3:.0f} kB"]
+        cells = [f"{size / nodes / 1e9:.0f} GB", f"{shards:.0f}", f"{shards * ENTRY / 1e3:.0f} kB"]
         cells += [f"{t / 60:.1f} min" for t, _ in times] + [f"{times[0][1]:.0f} s"]
         print(f"| {nodes} | {' | '.join(cells)} |")
 
@@ -192,7 +203,7 @@ def main():
     p.add_argument("--names", type=float, default=100e3, help="names a second that the storage looks up for all nodes")
     p.add_argument("--commit", type=float, default=0.05, help="seconds")
     p.add_argument("--link", type=float, default=1e-3, help="seconds of a merge for a shard")
-    p.add_argument("--entry", type=float, default=1250, help="bytes of a manifest for a shard of four states")
+    p.add_argument("--entry", type=float, default=50e-6, help="seconds of a commit for a shard that is there")
     a = p.parse_args()
     a.hsx = os.path.abspath(a.hsx)
     (extrapolate if a.predict else compare)(a)

@@ -31,7 +31,7 @@ samples of one run, in its order. The plan is a digest of the inputs and of the 
 that say what they are: it is kept in each part, and parts of two plans do not merge.`,
 		Example: `  hsx plan --parts 8 --out ds --layers 2,30,58 --target config.json dumps/
   hsx plan --parts 64 --json --layers 2,30,58 dumps/ | jq -r .plan
-  hsx plan --parts 4 --layers 2,30,58 dumps/ | sed -n 's/^  hsx ingest/hsx ingest/p' | xargs -P 4 -I {} sh -c '{}'`,
+  hsx plan --parts 4 --layers 2,30,58 dumps/ | sed -n 's/^  hsx ingest/hsx ingest/p' | xargs -d '\n' -P 4 -n 1 sh -c`,
 		GroupID: "data",
 		Args:    cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {

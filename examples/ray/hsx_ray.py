@@ -11,7 +11,6 @@ import argparse
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import ray
 
@@ -35,14 +34,14 @@ def run(command, out=None):
 
 
 @ray.remote(num_cpus=1, max_retries=10, retry_exceptions=[Died])
-def ingest(hsx, directory, of, part, arguments):
+def ingest(hsx, dataset, of, part, arguments):
     partition = f"{part}/{of}"
-    return run([hsx, "ingest", "--out", part_of(directory, part, of), "--partition", partition, *arguments])
+    return run([hsx, "ingest", "--out", part_of(dataset, part, of), "--partition", partition, *arguments])
 
 
 @ray.remote(num_cpus=1, max_retries=10, retry_exceptions=[Died])
-def audit(hsx, dataset, of, part):
-    out = report_of(dataset, part, of)
+def audit(hsx, dataset, directory, of, part):
+    out = report_of(directory, part, of)
     result = run([hsx, "audit", "--partition", f"{part}/{of}", dataset], out + ".tmp")
     os.replace(out + ".tmp", out)  # whole, or not there
     return result
@@ -52,8 +51,8 @@ def part_of(dataset, part, of):
     return f"{dataset}.parts/{part}-of-{of}"
 
 
-def report_of(dataset, part, of):
-    return f"{dataset}.audit/{part}-of-{of}.json"
+def report_of(directory, part, of):
+    return f"{directory}/{part}-of-{of}.json"
 
 
 def finish(what, tasks):
@@ -76,21 +75,24 @@ def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--parts", type=int, required=True, help="a few for each node")
     p.add_argument("--out", required=True, help="the dataset to make; its parts lie beside it")
+    p.add_argument("--reports", help="directory of the audit (default: DS.audit)")
     p.add_argument("--hsx", default="hsx", help="the program, as the nodes find it")
     p.add_argument("--address", default=None, help="of the cluster (default: RAY_ADDRESS, or one of this machine)")
     p.add_argument("ingest", nargs="+", help="flags and paths of hsx ingest")
     a = p.parse_args()
     ray.init(address=a.address, log_to_driver=False)
 
-    out, parts = os.path.abspath(a.out), range(1, a.parts + 1)
+    parts = range(1, a.parts + 1)
+    out = a.out if "://" in a.out else os.path.abspath(a.out)
     finish("ingest", [ingest.remote(a.hsx, out, a.parts, i, a.ingest) for i in parts])
     # It names and refuses what is missing, there twice, not done or of another plan.
     subprocess.run([a.hsx, "merge", "--out", out, *(part_of(out, i, a.parts) for i in parts)], check=True)
 
-    Path(f"{out}.audit").mkdir(exist_ok=True)
-    finish("audit", [audit.remote(a.hsx, out, a.parts, i) for i in parts])
-    report = [a.hsx, "audit", "--merge", "--html", f"{out}.audit/report.html"]
-    sys.exit(subprocess.run(report + [report_of(out, i, a.parts) for i in parts]).returncode)
+    reports = os.path.abspath(a.reports or f"{os.path.basename(out) if '://' in out else out}.audit")
+    os.makedirs(reports, exist_ok=True)
+    finish("audit", [audit.remote(a.hsx, out, reports, a.parts, i) for i in parts])
+    report = [a.hsx, "audit", "--merge", "--html", f"{reports}/report.html"]
+    sys.exit(subprocess.run(report + [report_of(reports, i, a.parts) for i in parts]).returncode)
 
 
 if __name__ == "__main__":

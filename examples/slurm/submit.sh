@@ -4,8 +4,8 @@
 #
 #   submit.sh N DS [flags of hsx ingest] PATH...
 #
-# HSX names the program, AUDIT the flags of hsx audit, SBATCH_* what sbatch takes for
-# all jobs, such as SBATCH_PARTITION and SBATCH_ACCOUNT.
+# HSX names the program, AUDIT the flags of hsx audit, AUDIT_DIR where its reports go
+# (DS.audit), SBATCH_* what sbatch takes for all jobs, such as SBATCH_PARTITION.
 set -eu
 if [ $# -lt 3 ]; then
 	sed -n '2,/^set/s/^# \{0,1\}//p' "$0" >&2
@@ -13,6 +13,11 @@ if [ $# -lt 3 ]; then
 fi
 of=$1 ds=$2
 shift 2
+case $ds in
+*://*) # reports go to a directory, parts of the dataset to the store
+	export AUDIT_DIR=${AUDIT_DIR:-${ds##*/}.audit}
+	;;
+esac
 here=$(cd "$(dirname "$0")" && pwd)
 job() { sbatch --parsable "$@" | cut -d';' -f1; } # without the cluster's name
 ingest=$(job --array="1-$of" "$here/ingest.sbatch" "$ds" "$@")
