@@ -13,7 +13,8 @@ import (
 // and once for its values, the second time from the cache. It does not allocate.
 //
 // Values are read eight bytes at a time, and added up in float32: over blocks short
-// enough that SumSq is right to 1e-5. Rows that this cannot do, those with non-finite or
+// enough that SumSq is right to 1e-5, in an order that is the same on every processor: the
+// conversions of products keep one that could from fusing two operations. Rows that this cannot do, those with non-finite or
 // extreme values, are read again one value at a time.
 func rowFactsOf(row []byte, d format.DType) rowFacts {
 	f := rowFacts{Hash: xxh3.Hash(row)}
@@ -94,8 +95,16 @@ func (w *kernelWords) top(d format.DType) uint32 {
 	return uint32(max(w.max&0xffff, w.max>>16&0xffff, w.max>>32&0xffff, w.max>>48))
 }
 
-// row looks at a row in pieces, the last one filled up with zeros.
+// row looks at a row, or at a part of it behind what was looked at before.
 func (w *kernelWords) row(row []byte, d format.DType, f *rowFacts) {
+	if d == format.BFloat16 {
+		row = w.bf16Pairs(row, f)
+	}
+	w.blocks(row, d, f)
+}
+
+// blocks looks at a row in pieces, the last one filled up with zeros.
+func (w *kernelWords) blocks(row []byte, d format.DType, f *rowFacts) {
 	for len(row) >= 8 {
 		n := min(kernelBlock, len(row)&^7)
 		w.block(row[:n], d, f)
@@ -153,7 +162,7 @@ func (w *kernelWords) bf16(b []byte) (squares float32) {
 		lo, hi := uint32(v), uint32(v>>32)
 		x0, x1 := math.Float32frombits(lo<<16), math.Float32frombits(lo&0xffff_0000)
 		x2, x3 := math.Float32frombits(hi<<16), math.Float32frombits(hi&0xffff_0000)
-		q0, q1, q2, q3 = q0+x0*x0, q1+x1*x1, q2+x2*x2, q3+x3*x3
+		q0, q1, q2, q3 = q0+float32(x0*x0), q1+float32(x1*x1), q2+float32(x2*x2), q3+float32(x3*x3)
 	}
 	w.differ, w.max = differ, top
 	return q0 + q1 + (q2 + q3)
@@ -173,7 +182,7 @@ func (w *kernelWords) fp16(b []byte) (squares float32) {
 		lo, hi := uint32(v), uint32(v>>32)
 		x0, x1 := fp16Place(lo<<16)*scale, fp16Place(lo)*scale
 		x2, x3 := fp16Place(hi<<16)*scale, fp16Place(hi)*scale
-		q0, q1, q2, q3 = q0+x0*x0, q1+x1*x1, q2+x2*x2, q3+x3*x3
+		q0, q1, q2, q3 = q0+float32(x0*x0), q1+float32(x1*x1), q2+float32(x2*x2), q3+float32(x3*x3)
 	}
 	w.differ, w.max = differ, top
 	return q0 + q1 + (q2 + q3)
@@ -195,7 +204,7 @@ func (w *kernelWords) fp32(b []byte) (squares float32) {
 		differ |= v ^ first
 		top = max32(v&^sign32, top)
 		x0, x1 := math.Float32frombits(uint32(v)), math.Float32frombits(uint32(v>>32))
-		q0, q1 = q0+x0*x0, q1+x1*x1
+		q0, q1 = q0+float32(x0*x0), q1+float32(x1*x1)
 	}
 	w.differ, w.max = differ, top
 	return q0 + q1

@@ -208,6 +208,39 @@ func FuzzRowFacts(f *testing.F) {
 	})
 }
 
+// FuzzKernelPairs holds what bf16Pairs finds, where this processor has it, to the bits that
+// the plain loop finds.
+func FuzzKernelPairs(f *testing.F) {
+	rng := rand.New(rand.NewPCG(6, 6))
+	for _, kind := range []string{"zero", "constant", "bits", "normal", "one nan", "infs", "largest"} {
+		f.Add(randomRow(rng, format.BFloat16, 300, kind), uint16(7168))
+	}
+	f.Fuzz(func(t *testing.T, pattern []byte, width uint16) {
+		if len(pattern) < 2 {
+			return
+		}
+		row := make([]byte, 0, 2*int(width))
+		for len(row) < cap(row) {
+			row = append(row, pattern[:min(len(pattern), cap(row)-len(row))]...)
+			pattern = append(pattern[1:], pattern[0]+1) // so that no two blocks are alike
+		}
+		if len(row) == 0 {
+			return
+		}
+		first := uint64(binary.LittleEndian.Uint16(row)) * lanes16
+		got, want := kernelWords{first: first}, kernelWords{first: first}
+		var gotFacts, wantFacts rowFacts
+		got.row(row, format.BFloat16, &gotFacts)
+		want.blocks(row, format.BFloat16, &wantFacts)
+		if g, w := math.Float64bits(gotFacts.SumSq), math.Float64bits(wantFacts.SumSq); g != w && !(math.IsNaN(gotFacts.SumSq) && math.IsNaN(wantFacts.SumSq)) {
+			t.Errorf("squares of %d values: got %v, want %v", width, gotFacts.SumSq, wantFacts.SumSq)
+		}
+		if got.top(format.BFloat16) != want.top(format.BFloat16) || (got.differ == 0) != (want.differ == 0) {
+			t.Errorf("%d values: got top %#x and differ %#x, want %#x and %#x", width, got.top(format.BFloat16), got.differ, want.top(format.BFloat16), want.differ)
+		}
+	})
+}
+
 func BenchmarkKernel(b *testing.B) {
 	for _, d := range stateDTypes() {
 		for _, width := range []int{64, 576, 7168} {
