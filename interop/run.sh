@@ -18,13 +18,18 @@ trap 'rm -rf "$work"' EXIT
 # The README's own way to read a dataset, on the demo's dumps.
 bin/hsx demo --dir "$work/demo" >"$work/demo.txt"
 rm -rf "$work/demo/ds"
-hsx=$PWD/bin/hsx python=$PWD/.venv/bin/python readme=$PWD/README.md
+hsx=$PWD/bin/hsx python=$PWD/.venv/bin/python readme=$PWD/README.md format=$PWD/docs/format.md
 (
 	cd "$work/demo"
 	"$hsx" ingest --out ds --layers 0,2,3 --target config.json --json dumps >/dev/null 2>&1 || [ $? -eq 3 ] # one file is cut
 	awk '/^```python$/ { on = 1; next } /^```/ { on = 0 } on' "$readme" >readme.py
 	sed -n 's/.*`\(duckdb\.sql(.*)\.show()\)`.*/import duckdb; \1/p' "$readme" >>readme.py
 	"$python" readme.py
+
+	# And that of docs/format.md, on the same dataset compressed.
+	"$hsx" recompress ds
+	awk '/^```python/ { on = 1; next } /^```/ { on = 0 } on' "$format" >format.py
+	"$python" format.py
 )
 
 for dump in specforge_eagle3 speculators vllm_connector npy_fp16 npy_fp32 modelopt_vllm; do
@@ -35,6 +40,8 @@ for dump in specforge_eagle3 speculators vllm_connector npy_fp16 npy_fp32 modelo
 	bin/hsx ingest --out "$work/$dump" --layers $layers --convention $convention \
 		--target "$fixtures/model/config.json" "$fixtures/dumps/$dump"
 	.venv/bin/python interop/check_dataset.py "$work/$dump" --fixtures "$fixtures" --dump "$dump"
+	bin/hsx recompress "$work/$dump"
+	.venv/bin/python interop/check_dataset.py "$work/$dump" --fixtures "$fixtures" --dump "$dump" --compressed
 done
 
 # States that a client sends over Arrow Flight while hsx serves.

@@ -96,7 +96,8 @@ def _decode(doc: dict[str, Any]) -> Manifest:
     if type(doc["hidden_size"]) is not int or doc["hidden_size"] < 0 or (doc["shards"] and not doc["states"]):
         raise ValueError(f"hidden size is {doc['hidden_size']!r}, of {len(doc['states'])} states")
     states = tuple(State(s["column"], s["layer"], s.get("norm"), s["dtype"]) for s in doc["states"])
-    shards = tuple(ShardInfo(*((s | {"encoding": s.get("encoding", "")})[f.name] for f in fields(ShardInfo))) for s in doc["shards"])
+    listed = [{"encoding": "", **s} for s in doc["shards"]]
+    shards = tuple(ShardInfo(*(s[f.name] for f in fields(ShardInfo))) for s in listed)
     for state in states:
         if state.dtype not in DTYPES:
             raise ValueError(f"{state.column} is of type {state.dtype!r}, want one of {', '.join(DTYPES)}")

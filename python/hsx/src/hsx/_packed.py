@@ -57,7 +57,7 @@ class Half:
         self.size, self._frame = size, stored[8:]
         length = _int("<q", stored, 0) if len(stored) else -1
         self._raw = length == -1
-        if self._raw and len(self._frame) < size or not self._raw and length != size:
+        if (len(self._frame) < size) if self._raw else (length != size):
             raise ValueError(f"a buffer of {len(stored)} bytes says that it holds {length}, want {size}")
 
     def read(self, start: int, end: int) -> Array:
@@ -102,7 +102,7 @@ class Half:
 class State:
     """A state whose values are in halves."""
 
-    def __init__(self, hi: Half, lo: Half, offsets: Array, width: int, dtype: Any) -> None:
+    def __init__(self, hi: Half, lo: Half, offsets: Array, width: int, dtype: npt.DTypeLike) -> None:
         """Take both halves, and where the rows of values of each row of the batch begin."""
         self._hi, self._lo, self._offsets, self._width, self._dtype = hi, lo, offsets, width, dtype
 
@@ -132,7 +132,7 @@ def offsets(stored: Array, rows: int) -> Array:
     return out
 
 
-def _int(form: str, data: Any, at: int) -> int:
+def _int(form: str, data: Any, at: int) -> int:  # noqa: ANN401: bytes, or an array of them
     if at < 0:
         raise ValueError(f"a place is {at}")
     try:

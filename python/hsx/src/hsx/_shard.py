@@ -111,11 +111,13 @@ def _plain_batch(batch: pa.RecordBatch, manifest: Manifest) -> _Batch:
         valid = column.is_valid().to_numpy(zero_copy_only=False) if column.null_count else None
         return _Lists(column.offsets.to_numpy(), values, valid)
 
+    ids, mask = batch.column("input_ids"), batch.column("loss_mask")
     columns = [batch.column(s.column) for s in manifest.states]
     return _Batch(
         text("id"),
         text("source"),
-        *(lists(c, c.values.to_numpy()) for c in (batch.column("input_ids"), batch.column("loss_mask"))),
+        lists(ids, ids.values.to_numpy()),
+        lists(mask, mask.values.to_numpy()),
         [lists(c, c.values.values.to_numpy().reshape(-1, manifest.hidden_size)) for c in columns],
         np.frombuffer(batch.column("digest").buffers()[1], np.uint8).reshape(-1, 16),
     )
@@ -211,7 +213,10 @@ def _map(path: Path, size: int) -> mmap.mmap:
 def _batches(
     data: mmap.mmap, manifest: Manifest, info: ShardInfo, *, check: bool
 ) -> list[tuple[int, Callable[[], _Batch]]]:
-    """Find the record batches: the rows of each, and how to get it. With check, compare the metadata of all messages before Arrow acts on them."""
+    """Find the record batches: the rows of each, and how to get it.
+
+    With check, compare the metadata of all messages before Arrow acts on them.
+    """
     # An Arrow file is a stream between a magic and a footer, which repeats where the messages are.
     tail = len(data) - len(_MAGIC) - 4
     footer = tail - int.from_bytes(data[tail : tail + 4], "little")
