@@ -20,7 +20,7 @@ import (
 func (w *Writer) Compact(ctx context.Context) error {
 	return w.rewrite(ctx, func(c *committer) error {
 		small := len(c.manifest.Shards)
-		for small > 0 && c.manifest.stateBytes(c.manifest.Shards[small-1]) < c.opt.ShardBytes/2 {
+		for small > 0 && c.manifest.StateBytes(c.manifest.Shards[small-1]) < c.opt.ShardBytes/2 {
 			small--
 		}
 		return c.regroup(ctx, small, nil)
@@ -50,8 +50,8 @@ type unchanged struct{ error }
 
 func (u unchanged) Unwrap() error { return u.error }
 
-// stateBytes is how much states a shard holds, however it stores them.
-func (m *Manifest) stateBytes(s Info) int64 {
+// StateBytes is how many bytes of states a shard holds, however it stores them.
+func (m *Manifest) StateBytes(s Info) int64 {
 	perToken := int64(0)
 	for _, st := range m.States {
 		perToken += int64(m.HiddenSize * st.DType.Size())
@@ -70,9 +70,9 @@ func (c *committer) regroup(ctx context.Context, from int, progress func(n int64
 	}
 	for i := from; i < len(c.manifest.Shards); i++ {
 		shards := c.manifest.Shards
-		end, size, bytes := i+1, c.manifest.stateBytes(shards[i]), shards[i].Bytes
-		for end < len(shards) && size+c.manifest.stateBytes(shards[end]) <= c.opt.ShardBytes {
-			size += c.manifest.stateBytes(shards[end])
+		end, size, bytes := i+1, c.manifest.StateBytes(shards[i]), shards[i].Bytes
+		for end < len(shards) && size+c.manifest.StateBytes(shards[end]) <= c.opt.ShardBytes {
+			size += c.manifest.StateBytes(shards[end])
 			bytes += shards[end].Bytes
 			end++
 		}

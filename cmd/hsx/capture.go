@@ -28,7 +28,7 @@ type captureOptions struct {
 	facts                               factFlags
 	reach                               reachFlags // its key alone
 	live                                live.Options
-	asJSON                              bool
+	asJSON, compress                    bool
 }
 
 func newCaptureCommand() *cobra.Command {
@@ -72,6 +72,7 @@ loss is for: there is a loss mask only where FILE gives one.`,
 	f.DurationVar(&o.live.LockTimeout, "lock-timeout", 30*time.Second, "how long to wait for vLLM to write a file")
 	f.DurationVar(&o.live.CommitEvery, "commit-every", 30*time.Second, "commit at least so often; each commit ends a shard")
 	f.StringVar(&o.shardSize, "shard-size", "1GiB", "where shards are cut")
+	f.BoolVar(&o.compress, "compress", false, compressUsage)
 	f.BoolVar(&o.asJSON, "json", false, "print one JSON document")
 	_ = cmd.RegisterFlagCompletionFunc("engine", cobra.FixedCompletions([]string{live.VLLM, live.SGLang}, cobra.ShellCompDirectiveNoFileComp)) // the flag exists
 	return cmd
@@ -202,6 +203,7 @@ func runCapture(cmd *cobra.Command, o captureOptions) error {
 	}
 	w, err := shard.OpenWriter(o.out, shard.Options{
 		ShardBytes: o.live.CommitBytes, BatchBytes: min(o.live.CommitBytes, shard.DefaultBatchBytes), WrittenBy: version(), Target: facts.Target,
+		Compress: o.compress,
 	})
 	if err != nil {
 		return fmt.Errorf("open dataset: %w", err)

@@ -82,7 +82,7 @@ func (o *ingestOptions) addReading(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&o.onBad, "on-bad", "skip", "what a bad input does: skip (it is kept in rejected.jsonl) or fail (stop there)")
 	f.StringVar(&o.shardSize, "shard-size", "1GiB", "where shards are cut")
-	f.BoolVar(&o.compress, "compress", false, "store states in about two thirds of the bytes, without losing a bit")
+	f.BoolVar(&o.compress, "compress", false, compressUsage)
 	f.StringVar(&o.root, "root", "", "name sources relative to this directory (default: the deepest one common to the paths)")
 	f.IntVar(&o.workers, "workers", min(4, runtime.GOMAXPROCS(0)), "inputs opened ahead")
 	f.DurationVar(&o.lockTimeout, "lock-timeout", 10*time.Second, "how long to wait for the writer of a locked file")

@@ -86,7 +86,11 @@ func inspectDataset(w io.Writer, dir string, asJSON bool) error {
 	}
 	fact(&b, "inputs", "%d lines in inputs.jsonl, %d in rejected.jsonl", m.Inputs.Lines, m.Rejected.Lines)
 	for _, s := range m.Shards {
-		fact(&b, s.Name, "%s, %s, %s", count(s.Rows, "sample"), count(s.Tokens, "token"), bytesText(s.Bytes))
+		packed := ""
+		if s.Encoding != "" {
+			packed = fmt.Sprintf(", compressed to %.3f of its states", float64(s.Bytes)/float64(m.StateBytes(s)))
+		}
+		fact(&b, s.Name, "%s, %s, %s%s", count(s.Rows, "sample"), count(s.Tokens, "token"), bytesText(s.Bytes), packed)
 		for _, f := range s.Fingerprint {
 			fmt.Fprintf(&b, "%13s%-10s RMS %.4g ± %.2g, mean %.3g ± %.2g\n", "", f.Column, f.RMS, f.RMSSD, f.Mean, f.MeanSD)
 		}

@@ -86,6 +86,7 @@ func TestJSONDocuments(t *testing.T) {
 		"ingest --list-producers": {{"ingest", "--list-producers"}},
 		"audit":                   {{"audit", at("ds")}},
 		"audit --partition":       {{"audit", "--partition", "1/2", at("ds")}},
+		"recompress":              {{"recompress", at("ds")}, {"recompress", "--plain", at("ds")}},
 		"merge":                   {{"merge", "--out", at("merged"), at("ds")}},
 		"export":                  {{"export", "--to", "specforge", "--out", at("export"), at("ds")}},
 		"capture":                 {{"capture", "--url", fakeSGLang(t), "--prompts", capturePrompts(t, 3), "--out", at("captured"), "--final", "post"}},

@@ -20,6 +20,7 @@ type serveOptions struct {
 	facts          factFlags
 	serve          serveFlags
 	asJSON         bool
+	compress       bool
 }
 
 func newServeCommand() *cobra.Command {
@@ -53,6 +54,7 @@ its way comes in, is committed and answered.`,
 	f := cmd.Flags()
 	f.StringVar(&o.out, "out", "", "directory of the dataset, made if need be")
 	f.StringVar(&o.shardSize, "shard-size", "1GiB", "where shards are cut")
+	f.BoolVar(&o.compress, "compress", false, compressUsage)
 	f.BoolVar(&o.asJSON, "json", false, "print one JSON document at the end")
 	o.facts.add(cmd)
 	o.serve.add(cmd)
@@ -87,7 +89,7 @@ func runServe(cmd *cobra.Command, o serveOptions) (err error) {
 	ctx, stderr := cmd.Context(), cmd.ErrOrStderr()
 	ropt.Facts, ropt.Rejected = facts, tellRejected(stderr)
 	w, err := shard.OpenWriter(o.out, shard.Options{
-		ShardBytes: size, BatchBytes: min(size, shard.DefaultBatchBytes), WrittenBy: version(), Target: facts.Target,
+		ShardBytes: size, BatchBytes: min(size, shard.DefaultBatchBytes), WrittenBy: version(), Target: facts.Target, Compress: o.compress,
 	})
 	if err != nil {
 		return fmt.Errorf("open dataset: %w", err)
