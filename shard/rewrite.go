@@ -1,6 +1,7 @@
 package shard
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,20 +12,54 @@ import (
 	"hsx/internal/mapped"
 )
 
-// Compact makes everything put so far durable, as Commit does, and joins the small
-// shards at the end of the dataset, which frequent commits leave, into full ones.
-// Small is less than half of Options.ShardBytes. Rows keep their order, and the
-// dataset is what it was or what it becomes at any instant; a reader that opened it
-// before must open it again. An error that wraps ctx's, or is a *CorruptError in a
-// shard, leaves the writer usable.
+// DefaultSmallShards is how many small shards may lie at the end of a dataset.
+const DefaultSmallShards = 64
+
+// Compact joins small shards at the end of the dataset, which frequent commits leave,
+// when there are Options.SmallShards of them; else it does nothing. Small is less than
+// half of Options.ShardBytes, and one call writes at most so much. Everything put so far
+// is committed first. Rows keep their order, and the dataset is what it was or what it
+// becomes at any instant; a reader that opened it before must open it again. An error
+// that wraps ctx's, or is a *CorruptError in a shard, leaves the writer usable.
 func (w *Writer) Compact(ctx context.Context) error {
-	return w.rewrite(ctx, func(c *committer) error {
-		small := len(c.manifest.Shards)
-		for small > 0 && c.manifest.StateBytes(c.manifest.Shards[small-1]) < c.opt.ShardBytes/2 {
-			small--
+	return w.rewrite(ctx, func(c *committer) error { return c.compact(ctx) })
+}
+
+// compact leaves out what is more than twice as long as all that follows: a row is so
+// written anew only when its shard at least grows by half.
+func (c *committer) compact(ctx context.Context) error {
+	shards := c.manifest.Shards
+	size := func(i int) int64 { return c.manifest.StateBytes(shards[i]) }
+	from, small, after := len(shards), 0, int64(0)
+	for i := len(shards) - 1; i >= 0 && size(i) < c.opt.ShardBytes/2; i-- {
+		if small++; from == i+1 && size(i) <= 2*max(after, size(len(shards)-1)) {
+			from = i
 		}
-		return c.regroup(ctx, small, nil)
-	})
+		after += size(i)
+	}
+	if small < cmp.Or(c.opt.SmallShards, DefaultSmallShards) {
+		return nil
+	}
+	for ; from < len(shards); from++ {
+		if end, _ := c.group(from); end-from > 1 {
+			return c.replace(ctx, from, end)
+		}
+	}
+	return nil
+}
+
+// group is the end of the shards from the given one on that fit into one of full size,
+// and the bytes of their files.
+func (c *committer) group(from int) (end int, bytes int64) {
+	shards := c.manifest.Shards
+	size := int64(0)
+	for end = from; end < len(shards); end++ {
+		if size += c.manifest.StateBytes(shards[end]); end > from && size > c.opt.ShardBytes {
+			break
+		}
+		bytes += shards[end].Bytes
+	}
+	return end, bytes
 }
 
 // Recompress makes everything put so far durable, as Commit does, and then all shards
@@ -69,14 +104,8 @@ func (c *committer) regroup(ctx context.Context, from int, progress func(n int64
 		encoding = EncodingSplit
 	}
 	for i := from; i < len(c.manifest.Shards); i++ {
-		shards := c.manifest.Shards
-		end, size, bytes := i+1, c.manifest.StateBytes(shards[i]), shards[i].Bytes
-		for end < len(shards) && size+c.manifest.StateBytes(shards[end]) <= c.opt.ShardBytes {
-			size += c.manifest.StateBytes(shards[end])
-			bytes += shards[end].Bytes
-			end++
-		}
-		if end-i > 1 || shards[i].Encoding != encoding {
+		end, bytes := c.group(i)
+		if end-i > 1 || c.manifest.Shards[i].Encoding != encoding {
 			if err := c.replace(ctx, i, end); err != nil {
 				return err
 			}

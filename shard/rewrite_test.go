@@ -109,3 +109,46 @@ func TestCompactOfDamage(t *testing.T) {
 		t.Errorf("shards are %q, they were %q", got, before)
 	}
 }
+
+// TestCompactTrickle commits each sample by itself: shards stay few, and no row is
+// written anew more often than a shard can grow by half before it is large.
+func TestCompactTrickle(t *testing.T) {
+	t.Parallel()
+	const samples, least = 300, 8
+	dir := filepath.Join(t.TempDir(), "ds")
+	opt := shard.Options{BatchBytes: 400, ShardBytes: 8000, SmallShards: least}
+	w, err := shard.OpenWriter(dir, shard.WithFS(opt, hasty()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var put []*format.Sample
+	seen, rewritten, most := map[string]bool{}, int64(0), 0
+	for i := range samples {
+		s := hsxtest.Sample(hsxtest.Spec{Hidden: 4, Layers: []format.Layer{2, 30}, DType: format.BFloat16}, i, 1+i%5)
+		if err := errors.Join(w.Put(t.Context(), s), w.Commit(t.Context()), w.Compact(t.Context())); err != nil {
+			t.Fatal(err)
+		}
+		put = append(put, s)
+		m := open(t, dir).Manifest()
+		small := 0
+		for _, sh := range m.Shards {
+			if !seen[sh.Name] && sh.Rows > 1 {
+				rewritten += sh.Rows
+			}
+			seen[sh.Name] = true
+			if m.StateBytes(sh) < opt.ShardBytes/2 {
+				small++
+			}
+		}
+		most = max(most, small)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	checkDataset(t, dir, put)
+	// A shard of one sample, 16 bytes and more, is half a full one after 14 growths by half.
+	if most >= 2*least || rewritten > 14*samples {
+		t.Errorf("up to %d small shards and %d rows written anew, want below %d and at most %d", most, rewritten, 2*least, 14*samples)
+	}
+	t.Logf("up to %d small shards, %d rows written anew", most, rewritten)
+}

@@ -82,7 +82,7 @@ func trickle() []step {
 }
 
 func small() shard.Options {
-	return shard.Options{BatchBytes: 400, ShardBytes: 3000, WrittenBy: "test"}
+	return shard.Options{BatchBytes: 400, ShardBytes: 3000, SmallShards: 2, WrittenBy: "test"}
 }
 
 func samplesOf(steps []step) []*format.Sample {

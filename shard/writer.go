@@ -25,12 +25,13 @@ const (
 
 // Options are the choices of a writer. The zero value is ready to use.
 type Options struct {
-	ShardBytes int64         // where shards are cut, DefaultShardBytes when 0
-	BatchBytes int64         // where record batches are cut, DefaultBatchBytes when 0
-	WrittenBy  string        // for the manifest
-	Target     format.Target // what is known of it; zero fields are unknown
-	Compress   bool          // write compressed shards; what is there stays as it is
-	Partition  *Partition    // which part of a whole the dataset is, nil when it is none; Done is not read
+	ShardBytes  int64         // where shards are cut, DefaultShardBytes when 0
+	BatchBytes  int64         // where record batches are cut, DefaultBatchBytes when 0
+	WrittenBy   string        // for the manifest
+	Target      format.Target // what is known of it; zero fields are unknown
+	SmallShards int           // when so many small shards lie at the end, Compact joins them, DefaultSmallShards when 0
+	Compress    bool          // write compressed shards; what is there stays as it is
+	Partition   *Partition    // which part of a whole the dataset is, nil when it is none; Done is not read
 
 	// Committed, if not nil, is called after each commit with the manifest's rows.
 	// It runs on the writer's own goroutine.

@@ -369,6 +369,8 @@ func (broken) Compare(context.Context, *format.Sample) (known, same bool, err er
 
 func (broken) Reject(format.Rejection) error { return nil }
 
+func (broken) Compact(context.Context) error { return nil }
+
 func (b broken) Commit(context.Context) error {
 	if *b.commits++; *b.commits > 1 {
 		return errors.New("disk is gone")

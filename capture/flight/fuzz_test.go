@@ -37,6 +37,8 @@ func (checking) Compare(context.Context, *format.Sample) (known, same bool, err 
 
 func (checking) Reject(format.Rejection) error { return nil }
 
+func (checking) Compact(context.Context) error { return nil }
+
 func (checking) Commit(context.Context) error { return nil }
 
 // wire is FlightData as gRPC carries it.

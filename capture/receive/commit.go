@@ -26,10 +26,10 @@ type committer struct {
 	waiting []*job
 	bytes   int64
 	dirty   bool             // there is something to commit
-	window  <-chan time.Time // until due; nil while nothing waits
-	due     time.Time
-	group   int       // samples of the last commit: about as many come at a time
-	rested  time.Time // when small shards may be added again without more of them
+	window  <-chan time.Time // ends with it; nil while nothing waits
+	group   int              // samples of the last commit: about as many come at a time
+	grown   bool             // there may be something to compact
+	rough   bool             // the store could not be compacted
 	err     error
 }
 
@@ -52,6 +52,7 @@ func (r *Receiver) run(ctx context.Context, quit <-chan struct{}) error {
 			return c.err
 		}
 		c.gathered(ctx)
+		c.compact(ctx)
 	}
 	for _, j := range c.waiting {
 		j.done <- r.failed()
@@ -113,13 +114,8 @@ func (c *committer) put(ctx context.Context, s *format.Sample) (*answer, error) 
 func (c *committer) gathered(ctx context.Context) {
 	switch {
 	case len(c.waiting) == 0 || c.receiving.Load() > 0:
-	case c.bytes >= c.opt.CommitBytes:
+	case c.bytes >= c.opt.CommitBytes || len(c.waiting) >= c.group:
 		c.commit(ctx)
-	case len(c.waiting) < c.group:
-	case !time.Now().Before(c.rested):
-		c.commit(ctx)
-	case c.rested.Before(c.due):
-		c.wait(c.rested)
 	}
 }
 
@@ -127,11 +123,9 @@ func (c *committer) gathered(ctx context.Context) {
 func (c *committer) touch() {
 	c.dirty = true
 	if c.window == nil {
-		c.wait(time.Now().Add(c.Window()))
+		c.window = time.After(c.opt.CommitWindow)
 	}
 }
-
-func (c *committer) wait(due time.Time) { c.due, c.window = due, time.After(time.Until(due)) }
 
 func (c *committer) reject(rej format.Rejection) {
 	c.rejected.Add(1)
@@ -163,17 +157,26 @@ func (c *committer) commit(ctx context.Context) {
 	c.rows.Add(int64(len(c.waiting)))
 	c.samples.Add(int64(len(c.waiting)))
 	c.Receiver.bytes.Add(c.bytes)
-	if len(c.waiting) > 0 && c.bytes < c.opt.CommitBytes {
-		c.small.Add(1)
-	}
-	if c.group = len(c.waiting); c.bytes < c.opt.CommitBytes {
-		c.rested = time.Now().Add(c.Window() - c.opt.CommitWindow)
-	}
+	c.group, c.grown = len(c.waiting), c.grown || len(c.waiting) > 0
 	c.pending.Store(0)
 	for _, j := range c.waiting {
 		j.done <- &answer{code: http.StatusCreated}
 	}
 	c.waiting, c.bytes, c.dirty, c.window = nil, 0, false, nil
+}
+
+// compact mends what small commits left, after they were answered.
+func (c *committer) compact(ctx context.Context) {
+	if !c.grown || c.rough || c.dirty || c.err != nil {
+		return
+	}
+	c.grown = false
+	if err := c.store.Compact(ctx); err != nil {
+		c.rough = true
+		if c.opt.Uncompacted != nil {
+			c.opt.Uncompacted(err)
+		}
+	}
 }
 
 func (c *committer) fail(err error) {

@@ -269,6 +269,8 @@ func (f *failing) Compare(context.Context, *format.Sample) (known, same bool, er
 
 func (f *failing) Reject(format.Rejection) error { return nil }
 
+func (f *failing) Compact(context.Context) error { return nil }
+
 func (f *failing) Commit(context.Context) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -48,6 +48,8 @@ func (checking) Compare(context.Context, *format.Sample) (known, same bool, err 
 
 func (checking) Reject(format.Rejection) error { return nil }
 
+func (checking) Compact(context.Context) error { return nil }
+
 func (checking) Commit(context.Context) error { return nil }
 
 // FuzzBody sends bodies through the handler: each is taken, or refused with a reason.

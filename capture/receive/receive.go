@@ -27,6 +27,9 @@ type Store interface {
 	Compare(ctx context.Context, s *format.Sample) (known, same bool, err error)
 	Reject(r format.Rejection) error
 	Commit(ctx context.Context) error
+	// Compact mends what many small commits leave, when there is enough of it to be
+	// worth the time. After its error the store is as it was.
+	Compact(ctx context.Context) error
 }
 
 // Options are the choices of a receiver. The zero value but for Spool works.
@@ -39,7 +42,6 @@ type Options struct {
 
 	CommitBytes  int64         // commit when so much waits and nothing else is on its way, 16 MiB when 0
 	CommitWindow time.Duration // wait so long for others after the first sample that waits, 100 ms when 0
-	SmallShards  int           // of the store, smaller than CommitBytes: a hundred of them double the window
 	Rows         int64         // that the store holds already, for the status
 	Flight       string        // the address of another way in, for the status; "" is none
 
@@ -53,6 +55,9 @@ type Options struct {
 	// Rejected, if not nil, is told of each sample that is refused. It runs on the
 	// goroutine that calls the Store.
 	Rejected func(r format.Rejection)
+	// Uncompacted, if not nil, is told why the store could not be compacted; it is not
+	// tried again. It runs there too.
+	Uncompacted func(err error)
 }
 
 // Receiver is an HTTP handler that puts samples into a Store. [Receiver.Serve] runs it.
@@ -73,7 +78,7 @@ type Receiver struct {
 // stats is what a receiver counts, for its status and its metrics.
 type stats struct {
 	rows, samples, bytes, known, rejected, commits atomic.Int64
-	handling, receiving, pending, small            atomic.Int64
+	handling, receiving, pending                   atomic.Int64
 	lastCommit, maxCommit                          atomic.Int64 // nanoseconds
 	commitSeconds                                  observer
 }
@@ -102,16 +107,8 @@ func New(store Store, opt Options) (*Receiver, error) {
 		slots: make(chan struct{}, min(8, runtime.GOMAXPROCS(0))),
 	}
 	r.rows.Store(opt.Rows)
-	r.small.Store(int64(opt.SmallShards))
 	r.register()
 	return r, nil
-}
-
-// Window is how long the first sample that waits, waits at most for the next commit to
-// begin. Each commit of less than CommitBytes leaves a small shard, and each shard
-// makes later commits longer, so the window grows with them.
-func (r *Receiver) Window() time.Duration {
-	return time.Duration(float64(r.opt.CommitWindow) * (1 + float64(r.small.Load())/100))
 }
 
 // Close removes the spool directory if it is empty, and lets go of it.

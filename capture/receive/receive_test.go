@@ -297,20 +297,34 @@ func TestSpoolUsedAgain(t *testing.T) {
 	}
 }
 
-// TestLoneClient is answered without a wait for others, and many share a commit.
+// TestLoneClient is answered without a wait for others, and the small shards that it
+// leaves are joined.
 func TestLoneClient(t *testing.T) {
 	t.Parallel()
-	const window = 10 * time.Second
-	s, begin := start(t, t.TempDir(), receive.Options{CommitWindow: window}), time.Now()
-	for i := range 5 {
+	const window, samples = 10 * time.Second, shard.DefaultSmallShards + 6
+	s, begin := start(t, t.TempDir(), receive.Options{CommitWindow: window, Uncompacted: func(err error) { t.Error(err) }}), time.Now()
+	for i := range samples {
 		if code, text := s.post(t, name(i), bytes.NewReader(small(t, name(i), i))); code != 201 {
 			t.Errorf("sample %d: got %d %s, want 201", i, code, text)
 		}
 		if got := s.r.Status().Commits; got != int64(i+1) {
 			t.Errorf("%d commits after %d samples of one client", got, i+1)
 		}
+		if i == 4 && time.Since(begin) >= window {
+			t.Errorf("5 samples took %s, as if one had waited for the window of %s", time.Since(begin), window)
+		}
 	}
-	if took := time.Since(begin); took >= window { // what four small shards make it rest is a tenth of that
-		t.Errorf("5 samples took %s, as if one had waited for the window of %s", took, window)
+	if code, text := s.post(t, name(3), bytes.NewReader(small(t, name(3), 3))); code != 200 {
+		t.Errorf("sample 3 again, from a joined shard: got %d %s, want 200", code, text)
+	}
+	if err := s.stop(); err != nil {
+		t.Fatal(err)
+	}
+	ds, err := shard.Open(s.dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m := ds.Manifest(); m.Rows != samples || len(m.Shards) > 10 {
+		t.Errorf("%d samples lie in %d shards, want %d in 10 at most", m.Rows, len(m.Shards), samples)
 	}
 }

@@ -31,7 +31,7 @@ func (r *Receiver) Status() Status {
 	s := Status{
 		Rows: r.rows.Load(), Samples: r.samples.Load(), Bytes: r.bytes.Load(), Known: r.known.Load(), Rejected: r.rejected.Load(),
 		Receiving: r.receiving.Load(), Pending: r.pending.Load(), SpoolBytes: r.spool.bytes(), Commits: r.commits.Load(),
-		WindowSeconds: r.Window().Seconds(), Flight: r.opt.Flight,
+		WindowSeconds: r.opt.CommitWindow.Seconds(), Flight: r.opt.Flight,
 		LastCommitSeconds: time.Duration(r.lastCommit.Load()).Seconds(), MaxCommitSeconds: time.Duration(r.maxCommit.Load()).Seconds(),
 	}
 	select {

@@ -98,6 +98,31 @@ func (r *followedRows) set(rows int64) { r.now.Store(rows) }
 // since is the number of rows that this run made durable.
 func (r *followedRows) since() int { return int(r.now.Load() - r.before) }
 
+// followStore joins the small shards that its commits leave.
+type followStore struct {
+	*shard.Writer
+	stderr io.Writer
+	rough  bool // they could not be joined
+}
+
+func (s *followStore) Commit(ctx context.Context) error {
+	if err := s.Writer.Commit(ctx); err != nil || s.rough {
+		return err
+	}
+	if err := s.Compact(ctx); err != nil {
+		s.rough = true
+		tellUncompacted(s.stderr)(err)
+	}
+	return nil
+}
+
+// tellUncompacted warns that small shards could not be joined, which harms nothing.
+func tellUncompacted(stderr io.Writer) func(err error) {
+	return func(err error) {
+		say(stderr, "warning: small shards stay as they are: %v; hsx recompress joins them later", err)
+	}
+}
+
 // follow takes what comes.
 func (r *ingestResult) follow(ctx context.Context, dirs []string, copt capture.Options, fo capture.FollowOptions, w *shard.Writer, rows *followedRows, stderr io.Writer) error {
 	if ds, err := shard.Open(fo.FreeDir); err == nil { // else it is new
@@ -118,7 +143,7 @@ func (r *ingestResult) follow(ctx context.Context, dirs []string, copt capture.O
 			advance(bar, s.Bytes)
 		}
 	}
-	s, err := capture.Follow(ctx, dirs, copt, fo, w)
+	s, err := capture.Follow(ctx, dirs, copt, fo, &followStore{Writer: w, stderr: stderr})
 	finish(bar)
 	r.add(s.Stats)
 	r.Follow = &followResult{

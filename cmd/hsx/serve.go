@@ -40,8 +40,8 @@ with the same guarantees: for each batch, once it is durable, the metadata of on
 PutResult says what became of each sample (created, exists, conflict, rejected, failed).
 RESOURCE_EXHAUSTED says that the spool is full: try again.
 
-A commit waits for the samples of other clients, at most --commit-window. One of less
-than --commit-bytes leaves a small shard; a hundred of them double the window.
+A commit waits for the samples of other clients, at most --commit-window, and ends a
+shard; small shards are joined when 64 of them lie at the end, between commits.
 GET /v1/status, /metrics (Prometheus) and /healthz say how it goes. ^C stops: what is on
 its way comes in, is committed and answered.`,
 		Example: `  hsx serve --out ds --target config.json
@@ -87,7 +87,7 @@ func runServe(cmd *cobra.Command, o serveOptions) (err error) {
 		return err
 	}
 	ctx, stderr := cmd.Context(), cmd.ErrOrStderr()
-	ropt.Facts, ropt.Rejected = facts, tellRejected(stderr)
+	ropt.Facts, ropt.Rejected, ropt.Uncompacted = facts, tellRejected(stderr), tellUncompacted(stderr)
 	w, err := shard.OpenWriter(o.out, shard.Options{
 		ShardBytes: size, BatchBytes: min(size, shard.DefaultBatchBytes), WrittenBy: version(), Target: facts.Target, Compress: o.compress,
 	})
@@ -103,11 +103,6 @@ func runServe(cmd *cobra.Command, o serveOptions) (err error) {
 			}
 		}
 		ropt.Rows = m.Rows
-		for _, s := range m.Shards {
-			if s.Bytes < ropt.CommitBytes {
-				ropt.SmallShards++
-			}
-		}
 	}
 	l, fl, err := o.serve.open()
 	if err != nil {
@@ -137,7 +132,7 @@ func runServe(cmd *cobra.Command, o serveOptions) (err error) {
 	if fl != nil {
 		others = append(others, receive.Way{Listener: fl, Server: flight.New(r)})
 	}
-	say(stderr, "listening on %s, commits at most every %s (%s)", listening, r.Window().Round(time.Millisecond), count(int64(ropt.SmallShards), "small shard"))
+	say(stderr, "listening on %s, a sample waits at most %s for its commit", listening, o.serve.window)
 	start := time.Now()
 	if err := r.Serve(ctx, l, others...); err != nil {
 		return fmt.Errorf("serve into %s: %w", o.out, err)

@@ -30,7 +30,7 @@ func (o *serveFlags) add(cmd *cobra.Command) {
 	f.StringVar(&o.spoolBytes, "spool-bytes", "8GiB", "bodies on their way at a time; more is answered with 429")
 	f.StringVar(&o.maxBody, "max-body", "4GiB", "one body, or the body of one record batch; more is answered with 413")
 	f.StringVar(&o.commitBytes, "commit-bytes", "16MiB", "commit at once when so much waits and nothing else is on its way")
-	f.DurationVar(&o.window, "commit-window", 100*time.Millisecond, "wait so long for the samples of other clients; grows by 1% with each small shard")
+	f.DurationVar(&o.window, "commit-window", 100*time.Millisecond, "wait so long for the samples of other clients")
 	f.BoolVar(&o.allowNonFinite, "allow-nonfinite", false, "take states with infinities and NaNs")
 	f.StringVar(&o.tokenEnv, "token-env", "", "environment variable that holds the bearer token of clients")
 	f.StringVar(&o.tokenFile, "token-file", "", "file that holds it")
