@@ -3,15 +3,14 @@
     python scale.py --hsx bin/hsx --work build/scale --gib 1 --rounds 3
 
 What the model needs is measured in each round, by other means than the runs that it predicts: half of the dumps
-ingested alone, two copies at once, commits and merges of tiny samples. Times of one call compare with each other only;
-the model gets the medians of the rounds.
+ingested alone, two copies at once, commits and merges of tiny samples. Times of one call compare with each other
+only. The best of the rounds counts on both sides, since other work on the machine only adds.
 """
 
 import argparse
 import json
 import os
 import shutil
-import statistics
 import struct
 import subprocess
 import sys
@@ -83,31 +82,38 @@ def merge(hsx, out, parts):
 
 
 def calibrate(hsx, work, files, tiny):
-    """The model's rates and costs, on this machine, now."""
-    alone = files[: len(files) // 2]
-    run = Run(ingest(hsx, work / "alone", *alone))
-    size = sum(f.stat().st_size for f in alone)
-    m = {"rate": size / run.wall, "cpu": run.cpu / size}
-
-    halves = files[::2], files[1::2]
-    for name in ("c1", "c2"):
-        (work / name).mkdir()
+    """Seconds of what tells the rates and costs of this machine, by name."""
+    t = {}
+    run = Run(ingest(hsx, work / "alone", *files[: len(files) // 2]))
+    t["alone"], t["cpu"] = run.wall, run.cpu
     # What is not on the disk is not copied. sync of all would wait for what others wrote.
-    copy = 'to=$1; shift; cp "$@" "$to" && sync "$to"/*'
-    copies = [["sh", "-c", copy, "sh", work / f"c{i}", *half] for i, half in enumerate(halves, 1)]
-    m["copy"] = sum(f.stat().st_size for f in files) / Run(*copies).wall
+    copy = 'mkdir "$1"; to=$1; shift; cp "$@" "$to" && sync "$to"/*'
+    halves = files[::2], files[1::2]
+    t["copies"] = Run(*(["sh", "-c", copy, "sh", work / f"copy-{i}", *half] for i, half in enumerate(halves))).wall
+    for n, dumps in tiny.items():
+        one, many = work / f"one-{n}", work / f"many-{n}"
+        t[f"one-{n}"], t[f"many-{n}"] = Run(ingest(hsx, one, dumps)).wall, Run(ingest(hsx, many, dumps, shard=1)).wall
+    t["merge-one"], t["merge-many"] = merge(hsx, work / "merged-one", [one]), merge(hsx, work / "merged-many", [many])
+    return t
 
+
+def model(t, files):
+    """The figures of the model, from the seconds that calibrate took."""
+    size, alone = (sum(f.stat().st_size for f in some) for some in (files, files[: len(files) // 2]))
     few, many = TINY
-    each = {}  # commit of so many, on average
-    for n in TINY:
-        one, all_of_them = work / f"one-{n}", work / f"many-{n}"
-        base = Run(ingest(hsx, one, tiny[n])).wall
-        each[n] = (Run(ingest(hsx, all_of_them, tiny[n], shard=1)).wall - base) / n
-    m["entry"] = max(0, 2 * (each[many] - each[few]) / (many - few))
-    m["commit"] = max(0, each[few] - few / 2 * m["entry"])
-    m["start"] = merge(hsx, work / "merged-one", [one])
-    m["link"] = max(0, merge(hsx, work / "merged-many", [all_of_them]) - m["start"]) / many
-    return m
+    each = {n: (t[f"many-{n}"] - t[f"one-{n}"]) / n for n in TINY}  # a commit of so many, on average
+    entry = max(0, 2 * (each[many] - each[few]) / (many - few))
+    return {
+        "rate": alone / t["alone"],
+        "cpu": t["cpu"] / alone,
+        "copy": size / t["copies"],
+        "commit": max(0, each[few] - few / 2 * entry),
+        "entry": entry,
+        "start": t["merge-one"],
+        "link": max(0, t["merge-many"] - t["merge-one"]) / many,
+        "list": 0,  # so few names are no work
+        "shard": SHARD,
+    }
 
 
 def measure(hsx, work, dumps, parts):
@@ -145,23 +151,23 @@ def compare(a):
         rounds.append(calibrate(a.hsx, scratch, files, tiny))
         runs.append([measure(a.hsx, scratch, files[0].parent, parts) for parts in PARTS])
     shutil.rmtree(scratch)
-    m = {name: statistics.median(r[name] for r in rounds) for name in rounds[0]}
+    m = model({name: min(t[name] for t in rounds) for name in rounds[0]}, files)
 
-    print(f"{n} dumps, {size / 1e9:.2f} GB, {cores} cores, {a.rounds} rounds; medians\n")
+    print(f"{n} dumps, {size / 1e9:.2f} GB, {cores} cores, the best of {a.rounds} rounds\n")
     print(f"one part alone  {m['rate'] / 1e9:.2f} GB/s, {m['cpu'] * 1e9:.2f} s of CPU a GB")
     print(f"two copies      {m['copy'] / 1e9:.2f} GB/s together")
     print(f"a commit        {m['commit'] * 1e3:.1f} ms, and {m['entry'] * 1e3:.3f} ms a shard that is there")
     print(f"a merge         {m['start'] * 1e3:.0f} ms, and {m['link'] * 1e3:.2f} ms a shard\n")
-    print("| parts | ingest predicted s | measured s | measured / predicted | merge predicted s | measured s |")
-    print("|---|---|---|---|---|---|")
+    print(
+        "| parts | predicted s | measured s | measured / predicted | all rounds s | merge: predicted s | measured s |"
+    )
+    print("|---|---|---|---|---|---|---|")
     for i, parts in enumerate(PARTS):
-        want = predict(m | {"shard": SHARD, "list": 0}, size, parts, cores)  # so few names are no work
+        want = predict(m, size, parts, cores)
         walls, merges = zip(*(r[i] for r in runs), strict=True)
-        ratios = [w / want[0] for w in walls]
         print(
-            f"| {parts} | {want[0]:.2f} | {statistics.median(walls):.2f} "
-            f"| {statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f}) "
-            f"| {want[1]:.2f} | {statistics.median(merges):.2f} |"
+            f"| {parts} | {want[0]:.2f} | {min(walls):.2f} | {min(walls) / want[0]:.2f} "
+            f"| {min(walls):.2f} to {max(walls):.2f} | {want[1]:.2f} | {min(merges):.2f} |"
         )
 
 
