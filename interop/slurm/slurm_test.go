@@ -25,7 +25,9 @@ import (
 const dumps = 60
 
 // flags are those of ingest: a shard holds a sample or two.
-var flags = []string{"--layers", "0,2,3", "--shard-size", "8kB", "--lock-timeout", "5m"}
+func flags() []string {
+	return []string{"--layers", "0,2,3", "--shard-size", "8kB", "--lock-timeout", "5m"}
+}
 
 // TestSlurm submits the examples for several numbers of parts. On the way hsx is killed
 // in one task, and another is requeued.
@@ -33,7 +35,7 @@ func TestSlurm(t *testing.T) {
 	s := startSlurm(t)
 	dir := makeDumps(t)
 	whole := filepath.Join(t.TempDir(), "whole")
-	if out, err := exec.Command(env(t, "HSX_BIN"), slices.Concat([]string{"ingest", "--out", whole}, flags, []string{dir})...).CombinedOutput(); exitCode(t, err) != 3 {
+	if out, err := exec.Command(env(t, "HSX_BIN"), slices.Concat([]string{"ingest", "--out", whole}, flags(), []string{dir})...).CombinedOutput(); exitCode(t, err) != 3 {
 		t.Fatalf("ingest: %v, want exit 3 for the dump that is none\n%s", err, out)
 	}
 	report, err := exec.Command(env(t, "HSX_BIN"), "audit", "--json", whole).Output()
@@ -51,7 +53,7 @@ func TestSlurm(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			submit := s.command(filepath.Join(examples, "submit.sh"), slices.Concat([]string{strconv.Itoa(tc.parts), "ds"}, flags, []string{dir})...)
+			submit := s.command(filepath.Join(examples, "submit.sh"), slices.Concat([]string{strconv.Itoa(tc.parts), "ds"}, flags(), []string{dir})...)
 			submit.Dir = work
 			out, err := submit.CombinedOutput()
 			m := regexp.MustCompile(`^ingest (\d+) merge (\d+) audit (\d+) report (\d+)\n$`).FindStringSubmatch(string(out))
@@ -115,7 +117,7 @@ func makeDumps(t *testing.T) string {
 // lastOf is the last input of a part, as hsx plan says.
 func lastOf(t *testing.T, dir string, part, parts int) string {
 	t.Helper()
-	out, err := exec.Command(env(t, "HSX_BIN"), slices.Concat([]string{"plan", "--json", "--parts", strconv.Itoa(parts)}, flags, []string{dir})...).Output()
+	out, err := exec.Command(env(t, "HSX_BIN"), slices.Concat([]string{"plan", "--json", "--parts", strconv.Itoa(parts)}, flags(), []string{dir})...).Output()
 	var plan struct{ Parts []struct{ Last string } }
 	if err = errors.Join(err, json.Unmarshal(out, &plan)); err != nil {
 		t.Fatal(err)
