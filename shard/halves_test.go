@@ -30,16 +30,20 @@ func FuzzHalves(f *testing.F) {
 	f.Fuzz(func(t *testing.T, values []byte) {
 		values = values[:len(values)&^1]
 		n := len(values) / 2
-		hi, lo, wantHi, wantLo := make([]byte, n), make([]byte, n), make([]byte, n), make([]byte, n)
-		split(hi, lo, values)
+		wantHi, wantLo := make([]byte, n), make([]byte, n)
 		splitPlainly(wantHi, wantLo, values)
-		if !bytes.Equal(hi, wantHi) || !bytes.Equal(lo, wantLo) {
-			t.Errorf("split %x: got %x and %x, want %x and %x", values, hi, lo, wantHi, wantLo)
-		}
-		back := make([]byte, len(values))
-		join(back, hi, lo)
-		if !bytes.Equal(back, values) {
-			t.Errorf("join: got %x, want %x", back, values)
+		for name, c := range map[string]struct {
+			split func(hi, lo, values []byte)
+			join  func(values, hi, lo []byte)
+		}{"vectors": {split, join}, "words": {splitWords, joinWords}} {
+			hi, lo, back := make([]byte, n), make([]byte, n), make([]byte, 2*n)
+			c.split(hi, lo, values)
+			if !bytes.Equal(hi, wantHi) || !bytes.Equal(lo, wantLo) {
+				t.Errorf("%s: split %x: got %x and %x, want %x and %x", name, values, hi, lo, wantHi, wantLo)
+			}
+			if c.join(back, hi, lo); !bytes.Equal(back, values) {
+				t.Errorf("%s: join: got %x, want %x", name, back, values)
+			}
 		}
 	})
 }
@@ -81,8 +85,8 @@ func BenchmarkHalves(b *testing.B) {
 	values := make([]byte, 256<<10)
 	hi, lo := make([]byte, len(values)/2), make([]byte, len(values)/2)
 	for name, f := range map[string]func(){
-		"split": func() { split(hi, lo, values) }, "split-plain": func() { splitPlainly(hi, lo, values) },
-		"join": func() { join(values, hi, lo) },
+		"split": func() { split(hi, lo, values) }, "split-words": func() { splitWords(hi, lo, values) },
+		"join": func() { join(values, hi, lo) }, "join-words": func() { joinWords(values, hi, lo) },
 	} {
 		b.Run(name, func(b *testing.B) {
 			b.SetBytes(int64(len(values)))
