@@ -14,18 +14,22 @@ import (
 	"hsx/internal/arrowmsg"
 	"hsx/internal/hsxtest"
 	"hsx/internal/mapped"
+	"hsx/internal/zhuff"
 )
 
 // written is the bytes of a shard of one record batch of three rows, of which the
 // second has no mask, its layout, and where the batch begins.
-func written(tb testing.TB) (data []byte, l format.Layout, at int) {
+func written(tb testing.TB, opt Options) (data []byte, l format.Layout, at int) {
 	tb.Helper()
 	dir := tb.TempDir()
-	w, err := OpenWriter(dir, Options{})
+	w, err := OpenWriter(dir, opt)
 	if err != nil {
 		tb.Fatal(err)
 	}
 	spec := hsxtest.Spec{Hidden: 3, Layers: []format.Layer{2, 30}, Final: true, DType: format.BFloat16}
+	if opt.Compress {
+		spec.Hidden, spec.Skewed = 40, true // enough to be coded
+	}
 	for i := range 3 {
 		spec.NoMask = i == 1
 		if err := w.Put(tb.Context(), hsxtest.Sample(spec, i, 2+i)); err != nil {
@@ -47,12 +51,12 @@ func written(tb testing.TB) (data []byte, l format.Layout, at int) {
 
 // readBatch decodes the record batch at the start of data and its rows up to the
 // first bad one, and returns how many were good.
-func readBatch(data []byte, l format.Layout) (good int, err error) {
+func readBatch(data []byte, l format.Layout, encoding string) (good int, err error) {
 	m, err := arrowmsg.Read(data, 0)
 	if err != nil {
 		return 0, err
 	}
-	b, err := (&reader{layout: l, file: &mapped.File{}, batch: []arrowmsg.Message{m}}).decode(0)
+	b, err := (&reader{info: Info{Encoding: encoding}, layout: l, file: &mapped.File{}, batch: []arrowmsg.Message{m}}).decode(0)
 	if err != nil {
 		return 0, err
 	}
@@ -67,7 +71,7 @@ func readBatch(data []byte, l format.Layout) (good int, err error) {
 // Even metadata that no hash protects leads to nothing worse than an error.
 func TestDecodeRefuses(t *testing.T) {
 	t.Parallel()
-	file, l, at := written(t)
+	file, l, at := written(t, Options{})
 	batch := file[at:]
 	m, err := arrowmsg.Read(batch, 0)
 	if err != nil {
@@ -106,7 +110,7 @@ func TestDecodeRefuses(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			good, err := readBatch(tc.data, tc.layout)
+			good, err := readBatch(tc.data, tc.layout, "")
 			if good != tc.good || (err == nil) != (tc.want == "") || err != nil && !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("decode: got %d rows and error %v, want %d and %q", good, err, tc.good, tc.want)
 			}
@@ -115,18 +119,41 @@ func TestDecodeRefuses(t *testing.T) {
 }
 
 func FuzzDecodeBatch(f *testing.F) {
-	file, l, at := written(f)
+	file, l, at := written(f, Options{})
 	f.Add(file[at:])
 	f.Add(file[magicBytes:])
-	f.Fuzz(func(t *testing.T, data []byte) {
-		var good int
-		var err error
-		got := hsxtest.Allocated(func() { good, err = readBatch(data, l) })
-		if most := uint64(64*len(data) + 1<<20); got > most {
-			t.Fatalf("decode allocated %d bytes for %d bytes of input (error %v), want at most %d", got, len(data), err, most)
-		}
-		if good > len(data)/digestSize {
-			t.Fatalf("decode: got %d good rows of %d bytes", good, len(data))
-		}
-	})
+	f.Fuzz(func(t *testing.T, data []byte) { fuzzBatch(t, data, l, "", 64) })
+}
+
+// Of a compressed batch a row may take as many times the bytes of its states as frames may
+// hold, and once more when they are put together.
+func FuzzDecodeCompressed(f *testing.F) {
+	file, l, at := written(f, Options{Compress: true})
+	m, err := arrowmsg.Read(file, at)
+	if err != nil {
+		f.Fatal(err)
+	}
+	if good, err := readBatch(file[at:m.Next], l, EncodingSplit); good != 3 {
+		f.Fatalf("as written: got %d rows and error %v, want 3", good, err)
+	}
+	f.Add(file[at:m.Next])
+	for i := m.Meta.At; i < m.Next; i += 37 {
+		changed := bytes.Clone(file[at:m.Next])
+		changed[i-at] ^= 0x84
+		f.Add(changed)
+	}
+	f.Fuzz(func(t *testing.T, data []byte) { fuzzBatch(t, data, l, EncodingSplit, 4*zhuff.MaxRatio) })
+}
+
+func fuzzBatch(t *testing.T, data []byte, l format.Layout, encoding string, times int) {
+	t.Helper()
+	var good int
+	var err error
+	got := hsxtest.Allocated(func() { good, err = readBatch(data, l, encoding) })
+	if most := uint64(times*len(data) + 2<<20); got > most {
+		t.Fatalf("decode allocated %d bytes for %d bytes of input (error %v), want at most %d", got, len(data), err, most)
+	}
+	if good > len(data)/digestSize {
+		t.Fatalf("decode: got %d good rows of %d bytes", good, len(data))
+	}
 }
