@@ -163,8 +163,9 @@ func (s *Shard) Head(row int) (Head, error) {
 	return h, nil
 }
 
-// Sample is row i, checked against its digest. Its states and mask alias the map
-// until Close; read them under Guard when the files may shrink meanwhile. The
+// Sample is row i, checked against its digest. Its mask, and its states where they are
+// stored as they are, alias the map until Close; read them under Guard when the files
+// may shrink meanwhile. States of a compressed shard have memory of their own. The
 // error is a *CorruptError, unless a store did not answer.
 func (s *Shard) Sample(row int) (*format.Sample, error) {
 	b, i := s.find(row)

@@ -5,7 +5,7 @@
 // A dataset is a directory:
 //
 //	manifest.json        the commit point, written last
-//	shards/000000.arrow  Arrow IPC files, never modified once the manifest lists them
+//	shards/000000.arrow  Arrow IPC files, plain or compressed, never modified once the manifest lists them
 //	inputs.jsonl         the inputs that were taken, one line each, append-only
 //	rejected.jsonl       the inputs that were refused, one line each, append-only
 //	lock                 held by the one writer

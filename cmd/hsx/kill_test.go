@@ -18,15 +18,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// manyDumps is a directory of n dumps of one sample each.
-func manyDumps(t *testing.T, n int) string {
+// manyDumps is a directory of manySamples dumps of one sample each.
+func manyDumps(t *testing.T) string {
 	t.Helper()
 	data, err := os.ReadFile("testdata/kit/dumps/specforge_eagle3/rows_0-2000/data_3.ckpt")
 	if err != nil {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	for i := range n {
+	for i := range manySamples {
 		if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("data_%d.ckpt", i)), data, 0o644); err != nil {
 			t.Fatal(err)
 		}
@@ -110,7 +110,7 @@ func TestKill(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	rng := rand.New(rand.NewPCG(seed, 0))
-	dumps := manyDumps(t, manySamples)
+	dumps := manyDumps(t)
 	want := undisturbed(t, dumps)
 	killed, partial := 0, 0
 	for killed < kills {
@@ -186,7 +186,7 @@ func killAfter(t *testing.T, rng *rand.Rand, cmd *exec.Cmd, reached func() bool)
 // command completes the dataset.
 func TestInterrupt(t *testing.T) {
 	t.Parallel()
-	dumps := manyDumps(t, manySamples)
+	dumps := manyDumps(t)
 	ds := filepath.Join(t.TempDir(), "ds")
 	// A lock that is never dropped keeps the run from its end until the signal comes.
 	held := filepath.Join(dumps, "data_30.ckpt.lock")
@@ -242,7 +242,7 @@ func TestInterrupt(t *testing.T) {
 // committed stays, and the same command completes the dataset elsewhere.
 func TestNoSpace(t *testing.T) {
 	t.Parallel()
-	dumps := manyDumps(t, manySamples)
+	dumps := manyDumps(t)
 	want := undisturbed(t, dumps)
 	ds := filepath.Join(t.TempDir(), "ds")
 	// 24 KiB in the shell's units of 512 bytes: a shard fits, and the manifest grows

@@ -17,7 +17,7 @@ func TestRecompressKill(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	rng := rand.New(rand.NewPCG(seed, 0))
-	plain := undisturbed(t, manyDumps(t, manySamples))
+	plain := undisturbed(t, manyDumps(t))
 	recompress := func(ds string) []string { return []string{"recompress", "--shard-size", "20KiB", ds} }
 	copied := func() string {
 		ds := filepath.Join(t.TempDir(), "ds")

@@ -2,6 +2,7 @@ package zhuff
 
 import (
 	"encoding/binary"
+	"errors"
 
 	"github.com/klauspost/compress/huff0"
 )
@@ -65,7 +66,7 @@ func (e *Encoder) AppendBlock(dst, src []byte, last bool) []byte {
 	coded, _, err := huff0.Compress4X(src, &e.huff)
 	size := literalHeader + len(coded) + 1
 	switch {
-	case err == huff0.ErrUseRLE:
+	case errors.Is(err, huff0.ErrUseRLE):
 		return appendRuns(dst, src[0], len(src), last)
 	case err != nil || size >= len(src): // it says why not, and raw is always right
 		return append(appendHeader(dst, rawBlock, len(src), last), src...)
