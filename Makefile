@@ -109,7 +109,7 @@ k8s: ## the manifests of examples/k8s against the schemas of Kubernetes
 	PYTHON='$(PYTHON)' interop/k8s/run.sh
 
 objects: build ## object stores against a real S3 server, built from the Go module proxy
-	GO='$(GO)' interop/objects/run.sh
+	GO='$(GO)' PYTHON='$(PYTHON)' interop/objects/run.sh
 
 peers: build ## GIB=2 ROUNDS=3: hsx against cp, pyarrow, datasets, xxhsum and the loaders of SpecForge and speculators
 	GIB='$(GIB)' ROUNDS='$(ROUNDS)' WORK='$(WORK)' PEERS='$(PEERS)' PYTHON='$(PYTHON)' scripts/peers.sh

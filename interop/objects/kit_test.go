@@ -4,7 +4,7 @@
 // directory (versitygw), straight and through a proxy that cuts, delays, refuses and
 // loses answers.
 //
-// HSX_BIN is the program, HSX_VERSITYGW the server's.
+// HSX_BIN is the program, HSX_VERSITYGW the server's, HSX_PYTHON a Python with s3fs.
 package objects_test
 
 import (

@@ -22,9 +22,13 @@ def rewrite(directory, change, seal=True):
     document = json.loads(path.read_text())
     change(document)
     del document["xxh3"]
+    path.write_bytes(sealed(document, seal))
+
+
+def sealed(document, seal=True):
     body = json.dumps(document, indent=2).removesuffix("\n}").encode()
     digest = xxhash.xxh3_128(body).hexdigest() if seal else "0" * 32
-    path.write_bytes(body + f',\n  "xxh3": "{digest}"\n}}\n'.encode())
+    return body + f',\n  "xxh3": "{digest}"\n}}\n'.encode()
 
 
 def test_a_newer_format_is_refused_by_name(copy):

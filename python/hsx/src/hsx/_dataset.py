@@ -6,7 +6,7 @@ import functools
 import operator
 import os
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
@@ -16,6 +16,7 @@ import numpy as np
 from hsx import _manifest, _selection
 from hsx._digest import check_files
 from hsx._errors import HsxError
+from hsx._remote import RemotePath
 from hsx._sampler import ShardSampler
 from hsx._shard import Row, Shard
 
@@ -30,8 +31,16 @@ layer that nobody named, `final`."""
 _MOST_OPEN = 128  # shards: each map holds a file descriptor, and 1024 of those is a usual limit
 
 
-def open(path: str | os.PathLike[str], *, verify: Literal[False, "manifest", "files", "samples"] = False) -> Dataset:
+def open(
+    path: str | os.PathLike[str],
+    *,
+    verify: Literal[False, "manifest", "files", "samples"] = False,
+    storage_options: Mapping[str, Any] | None = None,
+) -> Dataset:
     """Open the dataset in a directory. It goes on seeing the samples that it has now, whatever is added later.
+
+    A URL, s3://bucket/prefix, is opened by fsspec, which gets the storage_options; what is read of it is fetched, into
+    files without a name in the temporary directory.
 
     verify says what is compared with the digests that hsx wrote. All but False need the package xxhash.
 
@@ -45,11 +54,20 @@ def open(path: str | os.PathLike[str], *, verify: Literal[False, "manifest", "fi
     """
     if verify not in (False, "manifest", "files", "samples"):
         raise HsxError(f"verify is {verify!r}, want False, 'manifest', 'files' or 'samples'")
-    directory = Path(path).absolute()  # a worker may run elsewhere
+    directory = _place(path, storage_options or {})
     manifest = _manifest.read(directory, sealed=bool(verify))
     if verify == "files":
         check_files(directory, manifest.files)
     return Dataset(directory, manifest, check=verify == "samples")
+
+
+def _place(path: str | os.PathLike[str], options: Mapping[str, Any]) -> Path | RemotePath:
+    name = os.fspath(path)
+    if "://" in name and not name.startswith("file://"):
+        return RemotePath(name, options)
+    if options:
+        raise HsxError(f"{name} is a path and takes no storage_options")
+    return Path(name.removeprefix("file://")).absolute()  # a worker may run elsewhere
 
 
 class Dataset:
@@ -60,7 +78,7 @@ class Dataset:
     beyond the end of a mapped file ends the process.
     """
 
-    def __init__(self, path: Path, manifest: _manifest.Manifest, *, check: bool) -> None:
+    def __init__(self, path: Path | RemotePath, manifest: _manifest.Manifest, *, check: bool) -> None:
         """See `hsx.open`."""
         self._path, self._manifest, self._check = path, manifest, check
         self._first = [0, *accumulate(s.rows for s in manifest.shards)]
@@ -162,7 +180,8 @@ class Dataset:
 
     def sampler(self, *, seed: int = 0, rank: int = 0, world: int = 1, buffer: int = 2) -> ShardSampler:
         """Return indices in an order that is random and yet reads shard after shard; see `ShardSampler`."""
-        paths = [self._path / s.file for s in self._manifest.shards]
+        where, shards = self._path, self._manifest.shards
+        paths = [where.ahead(s.file, s.bytes) if isinstance(where, RemotePath) else where / s.file for s in shards]
         return ShardSampler(self._first, paths, seed=seed, rank=rank, world=world, buffer=buffer)
 
     def iter_shards(self, sampler: ShardSampler | None = None) -> Iterator[Sample]:

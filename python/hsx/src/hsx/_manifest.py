@@ -10,6 +10,7 @@ from typing import Any
 
 from hsx._digest import hasher
 from hsx._errors import CorruptError, HsxError, VersionError
+from hsx._remote import RemotePath
 
 NAME = "manifest.json"
 VERSION = 2  # the newest that this package reads
@@ -61,10 +62,10 @@ class Manifest:
     hidden_size: int
     states: tuple[State, ...]
     shards: tuple[ShardInfo, ...]
-    files: tuple[tuple[str, int, str], ...]  # each with the bytes of it that were committed, and their XXH3-128
+    files: tuple[tuple[tuple[tuple[str, int], ...], str], ...]  # each in parts with so many bytes, and its XXH3-128
 
 
-def read(directory: Path, *, sealed: bool) -> Manifest:
+def read(directory: Path | RemotePath, *, sealed: bool) -> Manifest:
     """Read the manifest of a dataset. With sealed, compare it with its own digest."""
     try:
         data = (directory / NAME).read_bytes()
@@ -113,6 +114,19 @@ def _decode(doc: dict[str, Any]) -> Manifest:
     rows, tokens = sum(s.rows for s in shards), sum(s.tokens for s in shards)
     if (doc["rows"], doc["tokens"]) != (rows, tokens):
         raise ValueError(f"has {doc['rows']} rows and {doc['tokens']} tokens, its shards have {rows} and {tokens}")
-    journals = [(f"{name}.jsonl", doc[name]["bytes"], doc[name]["xxh3"]) for name in ("inputs", "rejected")]
-    files = [(s.file, s.bytes, s.xxh3) for s in shards] + [j for j in journals if j[1] > 0]
+    journals = [_journal(name, doc[name]) for name in ("inputs", "rejected")]
+    files = [(((s.file, s.bytes),), s.xxh3) for s in shards] + journals
     return Manifest(doc, doc["hidden_size"], states, shards, tuple(files))
+
+
+def _journal(name: str, doc: dict[str, Any]) -> tuple[tuple[tuple[str, int], ...], str]:
+    """Return where the lines of a journal lie, a store's in several objects, and their digest."""
+    whole = {"name": f"{name}.jsonl", "bytes": doc["bytes"]}
+    listed = doc["parts"] if "parts" in doc else [whole]  # noqa: SIM401
+    parts = tuple((p["name"], p["bytes"]) for p in listed)
+    for part, size in parts:
+        if not re.fullmatch(rf"{name}(-[0-9a-f]{{16}})?\.jsonl", part) or size < 0:
+            raise ValueError(f"lines of {name} lie in {part!r}")
+    if sum(size for _, size in parts) != doc["bytes"]:
+        raise ValueError(f"{name} has {doc['bytes']} bytes, its parts have others")
+    return tuple(p for p in parts if p[1] > 0), doc["xxh3"]

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hsx._errors import HsxError
+from hsx._remote import Ahead
 
 
 class ShardSampler:
@@ -25,7 +26,7 @@ class ShardSampler:
     """
 
     def __init__(
-        self, first: Sequence[int], paths: Sequence[Path], *, seed: int, rank: int, world: int, buffer: int
+        self, first: Sequence[int], paths: Sequence[Path | Ahead], *, seed: int, rank: int, world: int, buffer: int
     ) -> None:
         """See `Dataset.sampler`. first holds the index of each shard's first sample, and last the number of all."""
         if not 0 <= rank < world:
@@ -57,7 +58,7 @@ class ShardSampler:
         finally:
             stop.set()
 
-    def _pools(self) -> list[tuple[list[Path], npt.NDArray[Any]]]:
+    def _pools(self) -> list[tuple[list[Path | Ahead], npt.NDArray[Any]]]:
         """Return the files and the shuffled indices of each pool."""
         random = np.random.default_rng([self._seed, self._epoch])  # all ranks must see one order of the shards
         begin, end = self._rank * len(self), (self._rank + 1) * len(self)
@@ -75,8 +76,8 @@ class ShardSampler:
         return pools
 
 
-def _read(paths: Sequence[Path], stop: threading.Event) -> None:
-    """Have the kernel keep the files in memory. What cannot be read is reported by those who need it."""
+def _read(paths: Sequence[Path | Ahead], stop: threading.Event) -> None:
+    """Have the kernel keep the files in memory, or fetch them. What cannot be read is reported by those who need it."""
     block = bytearray(4 << 20)
     for path in paths:
         try:

@@ -21,6 +21,7 @@ from hsx import _packed
 from hsx._digest import hasher
 from hsx._errors import CorruptError
 from hsx._manifest import SPLIT, Manifest, ShardInfo
+from hsx._remote import RemotePath, Sparse
 
 if TYPE_CHECKING:
     import xxhash
@@ -158,21 +159,53 @@ def _packed_batch(rows: int, parts: list[Array], manifest: Manifest) -> _Batch:
     return _Batch(*columns, digest[: 16 * rows].reshape(rows, 16))
 
 
+@dataclass(frozen=True)
+class _Found:
+    """A record batch that nothing was read of but its metadata."""
+
+    rows: int
+    load: Callable[[], _Batch]
+    message: pa.Message
+
+    def small(self) -> list[Array]:
+        """Return all buffers as they are stored, and the sizes alone of those with the values of states."""
+        return [p[:8] if values else p for p, values in self._parts()]
+
+    def stored(self, i: int, batch: _Batch) -> list[Array]:
+        """Return what row i needs of the values of states: its own, or all where they are compressed."""
+        plain = [s for s in batch.states if isinstance(s, _Lists)]
+        if len(plain) < len(batch.states):
+            return [p for p, values in self._parts() if values]
+        return [r for s in plain if (r := s.row(i)) is not None]
+
+    def _parts(self) -> list[tuple[Array, bool]]:
+        """Return all buffers, and whether they are the values of states."""
+        parts = _packed.buffers(self.message)[1]
+        # Two columns of text with 3 buffers, two of lists with 4, the states with 5, the digest with 2.
+        return [(p, 14 <= i < len(parts) - 2 and (i - 14) % 5 == 4) for i, p in enumerate(parts)]
+
+
 class Shard:
     """One listed shard, open for reading its rows in any order."""
 
-    def __init__(self, directory: Path, manifest: Manifest, number: int, *, check: bool) -> None:
+    def __init__(self, directory: Path | RemotePath, manifest: Manifest, number: int, *, check: bool) -> None:
         """Map the file. With check, compare all but the states with the manifest now, and each row when it is read."""
         info = manifest.shards[number]
         self._file, self._check = info.file, check
+        self._sparse: Sparse | None = None
         try:
-            data = _map(directory / info.file, info.bytes)
+            if isinstance(directory, RemotePath):
+                self._sparse = directory.map(info.file, info.bytes)
+                self._sparse.need_metadata()
+                data = self._sparse.data
+            else:
+                data = _map(directory / info.file, info.bytes)
         except (FileNotFoundError, ValueError) as e:
             raise CorruptError(f"{self._file}: {e}") from e
         try:
-            batches = _batches(data, manifest, info, check=check)
-            self._first = [0, *accumulate(rows for rows, _ in batches)]
-            self._batch = functools.cache(lambda k: batches[k][1]())
+            self._found = _batches(data, manifest, info, check=check)
+            self._first = [0, *accumulate(f.rows for f in self._found)]
+            self._batch = functools.cache(self._load)
             if self._first[-1] != info.rows:
                 raise ValueError(f"has {self._first[-1]} rows, the manifest calls for {info.rows}")
             if check:
@@ -192,7 +225,15 @@ class Shard:
 
     def _row(self, i: int, *, states: bool = True) -> Row:
         k = bisect_right(self._first, i) - 1
-        return self._batch(k).row(i - self._first[k], states=states)
+        batch = self._batch(k)
+        if states and self._sparse:
+            self._sparse.need(self._found[k].stored(i - self._first[k], batch))
+        return batch.row(i - self._first[k], states=states)
+
+    def _load(self, k: int) -> _Batch:
+        if self._sparse:
+            self._sparse.need(self._found[k].small())
+        return self._found[k].load()
 
     def _check_index(self, want: str) -> None:
         h = hasher()
@@ -210,13 +251,8 @@ def _map(path: Path, size: int) -> mmap.mmap:
         return mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ)
 
 
-def _batches(
-    data: mmap.mmap, manifest: Manifest, info: ShardInfo, *, check: bool
-) -> list[tuple[int, Callable[[], _Batch]]]:
-    """Find the record batches: the rows of each, and how to get it.
-
-    With check, compare the metadata of all messages before Arrow acts on them.
-    """
+def _batches(data: mmap.mmap, manifest: Manifest, info: ShardInfo, *, check: bool) -> list[_Found]:
+    """Find the record batches. With check, compare the metadata of all messages before Arrow acts on them."""
     # An Arrow file is a stream between a magic and a footer, which repeats where the messages are.
     tail = len(data) - len(_MAGIC) - 4
     footer = tail - int.from_bytes(data[tail : tail + 4], "little")
@@ -236,14 +272,14 @@ def _batches(
     schema, want = pa.ipc.read_schema(messages[0]), _schema(manifest, split=info.encoding == SPLIT)
     if not schema.equals(want, check_metadata=True):
         raise ValueError(f"has the columns\n{schema}\nthe manifest calls for\n{want}")
-    batches: list[tuple[int, Callable[[], _Batch]]] = []
+    batches = []
     for m in messages[1:]:
         if info.encoding == SPLIT:
             rows, parts = _packed.buffers(m)
-            batches.append((rows, functools.partial(_packed_batch, rows, parts, manifest)))
+            batches.append(_Found(rows, functools.partial(_packed_batch, rows, parts, manifest), m))
         else:
             batch = pa.ipc.read_record_batch(m, schema)
-            batches.append((batch.num_rows, functools.partial(_plain_batch, batch, manifest)))
+            batches.append(_Found(batch.num_rows, functools.partial(_plain_batch, batch, manifest), m))
     data.madvise(mmap.MADV_NORMAL)
     return batches
 
