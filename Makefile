@@ -17,6 +17,8 @@ ROUNDS    ?= 3
 MIB       ?= 60
 SAMPLES   ?= 20000
 LARGE     ?= 1
+PKG       ?= ./...
+OUT       ?= bench
 WORK      ?= build/peers
 PEERS     ?= ../shared/peers
 SERVERS   ?= ../shared/servers
@@ -61,12 +63,12 @@ endif
 test: ## all tests, the quick way
 	$(GO) test ./...
 
-bench: ## BENCH=. COUNT=1 BENCHTIME=1s MIB=60 ROUNDS=3 SAMPLES=20000 LARGE=1: all stages, all commands, the machine's limits
+bench: ## BENCH=. PKG=./... COUNT=1 BENCHTIME=1s MIB=60 ROUNDS=3 SAMPLES=20000 LARGE=1 OUT=bench: all stages, all commands, the machine's limits
 	@mkdir -p build/bench
 	HSX_MIB=$(MIB) HSX_ROUNDS=$(ROUNDS) HSX_SAMPLES=$(SAMPLES) HSX_GIB=$(LARGE) \
-		$(GO) test -run '^$$' -bench '$(BENCH)' -count $(COUNT) -benchtime $(BENCHTIME) -benchmem -timeout 60m ./... >build/bench/bench.txt \
-		|| { cat build/bench/bench.txt; exit 1; }
-	@cat build/bench/bench.txt
+		$(GO) test -run '^$$' -bench '$(BENCH)' -count $(COUNT) -benchtime $(BENCHTIME) -benchmem -timeout 60m $(PKG) >build/bench/$(OUT).txt \
+		|| { cat build/bench/$(OUT).txt; exit 1; }
+	@cat build/bench/$(OUT).txt
 
 bench-page: ## docs/benchmarks.md from what bench and peers left in build/bench
 	$(GO) run ./scripts/benchpage build/bench/*.txt

@@ -9,6 +9,7 @@ set -eu
 cd "$(dirname "$0")/.."
 : "${OLD:?name the revision to compare with}" "${PKG:?name one package, such as ./shard}"
 : "${BENCH:=.}" "${COUNT:=6}" "${BENCHTIME:=1s}" "${GO:=go}"
+case $PKG in *...*) echo "bench-compare: PKG=$PKG, want one package, such as ./shard" >&2; exit 2 ;; esac
 out=$PWD/build/compare
 git worktree remove --force "$out/tree" 2>/dev/null || true
 rm -rf "$out"
