@@ -1,140 +1,90 @@
-"""Compares the ways to store 16-bit states without loss, on the states of a dataset.
+"""Times hsx ingest --compress against zipnn and zstd on the states of the same dumps, in turn.
 
-    pip install numpy pyarrow zipnn && python compress_peers.py --hsx bin/hsx --work DIR DS
+    python compress_peers.py --hsx bin/hsx --dumps DIR --work DIR --rounds 3 [--lines FILE]
 
-DS is a plain dataset. The peers code the values of its states, a column of a shard at a time: zipnn as bfloat16, zstd (levels 1
-and 3) on whole values, and zstd on the halves that hsx makes of them, high ones coded and low ones raw. Each result is
-compared with what went in. hsx recompresses a copy of the dataset and does all of its work: it reads, checks digests, codes,
-writes and syncs. Prints one JSON object for each way: ratio (of bytes stored to bytes of states), and MB/s of states, wall and
-for each second of processor time. Numbers of one call compare with each other and with nothing else.
+zipnn and zstd (level 1, of whole values) compress each tensor of states in memory, with as many threads as there are
+cores; hsx reads the dumps and writes a dataset, durably. The order is turned round from one round to the next, and the
+table has medians. Rates are of the bytes before. FILE gets the same as lines of Go benchmarks.
 """
-
 import argparse
-import json
+import glob
 import os
-import resource
 import shutil
+import statistics
 import subprocess
 import time
 
-import numpy as np
-import pyarrow as pa
+import torch
 import zipnn
+import zstandard
 
 
-def states(dataset):
-    """Yield the states of each shard, a column at a time, as uint16."""
-    with open(os.path.join(dataset, "manifest.json")) as f:
-        manifest = json.load(f)
-    for shard in manifest["shards"]:
-        table = pa.ipc.open_file(pa.memory_map(os.path.join(dataset, "shards", shard["name"]))).read_all()
-        for state in manifest["states"]:
-            for chunk in table[state["column"]].chunks:
-                yield chunk.flatten().flatten().to_numpy().view(np.uint16)
+def states(dumps):
+    """The states of all dumps, one tensor after the other."""
+    for path in sorted(glob.glob(os.path.join(dumps, "**", "*.ckpt"), recursive=True)):
+        d = torch.load(path, weights_only=True, mmap=True)
+        yield d["aux_hidden_state"]
+        yield d["hidden_state"]
 
 
-class Zstd:
-    """Whole values."""
-
-    def __init__(self, level):
-        self.codec = pa.Codec("zstd", level)
-
-    def pack(self, values):
-        return [self.codec.compress(values.data, asbytes=True)]
-
-    def unpack(self, parts, size):
-        return np.frombuffer(self.codec.decompress(parts[0], size), np.uint16)
-
-
-class Halves(Zstd):
-    """The halves of values that were turned left by a bit: high ones coded, low ones raw."""
-
-    def pack(self, values):
-        turned = values << 1 | values >> 15
-        return [self.codec.compress((turned >> 8).astype(np.uint8).data, asbytes=True), turned.astype(np.uint8).tobytes()]
-
-    def unpack(self, parts, size):
-        hi = np.frombuffer(self.codec.decompress(parts[0], size // 2), np.uint8)
-        v = hi.astype(np.uint16) << 8 | np.frombuffer(parts[1], np.uint8)
-        return v >> 1 | v << 15
+def in_memory(dumps, compress):
+    """Seconds, and bytes before and after."""
+    took = before = after = 0
+    for t in states(dumps):
+        t = t.clone()  # reading it from the file is not compression
+        start = time.monotonic()
+        after += len(compress(t))
+        took += time.monotonic() - start
+        before += t.nbytes
+    return took, before, after
 
 
-class ZipNN:
-    """What zipnn makes of bfloat16."""
-
-    def __init__(self):
-        self.codec = zipnn.ZipNN(bytearray_dtype="bfloat16", threads=os.cpu_count())
-
-    def pack(self, values):
-        return [self.codec.compress(bytearray(values.tobytes()))]  # which it writes to
-
-    def unpack(self, parts, size):
-        return np.frombuffer(self.codec.decompress(parts[0]), np.uint16)
+def with_zipnn(t):
+    return zipnn.ZipNN(input_format="torch", threads=os.cpu_count()).compress(t)
 
 
-def processor(who):
-    used = resource.getrusage(who)
-    return used.ru_utime + used.ru_stime
+def with_zstd(t):
+    return zstandard.ZstdCompressor(level=1, threads=os.cpu_count()).compress(t.view(torch.uint8).numpy())
 
 
-class Clock:
-    """Wall and processor time of what runs within it."""
-
-    def __init__(self, who=resource.RUSAGE_SELF):
-        self.wall = self.cpu = 0.0
-        self.who = who
-
-    def __enter__(self):
-        self.begin = time.perf_counter(), processor(self.who)
-
-    def __exit__(self, *_):
-        self.wall += time.perf_counter() - self.begin[0]
-        self.cpu += processor(self.who) - self.begin[1]
-
-
-def row(way, raw, stored, pack, unpack):
-    line = {"way": way, "ratio": round(stored / raw, 4)}
-    for name, clock in (("pack", pack), ("unpack", unpack)):
-        line[f"{name}_MBps"] = round(raw / clock.wall / 1e6, 1)
-        line[f"{name}_cpu_MBps"] = round(raw / clock.cpu / 1e6, 1)
-    print(json.dumps(line), flush=True)
-
-
-def hsx(command, dataset, work, raw):
-    copy = os.path.join(work, "compress-peers-ds")
-    shutil.rmtree(copy, ignore_errors=True)
-    shutil.copytree(dataset, copy)
-    clocks, after = [], []
-    for more in ([], ["--plain"]):
-        clocks.append(Clock(resource.RUSAGE_CHILDREN))
-        with clocks[-1]:
-            out = subprocess.run([command, "recompress", "--json", *more, copy], check=True, stdout=subprocess.PIPE).stdout
-        after.append(json.loads(out)["after"]["bytes"])
-    shutil.rmtree(copy)
-    row("hsx recompress, files", raw, after[0], *clocks)
+def with_hsx(a, *flags):
+    ds = os.path.join(a.work, "compressed")
+    shutil.rmtree(ds, ignore_errors=True)
+    start = time.monotonic()
+    subprocess.run([a.hsx, "ingest", *flags, "--out", ds, "--layers", "2,30,58", a.dumps], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    took = time.monotonic() - start
+    after = sum(os.path.getsize(f) for f in glob.glob(os.path.join(ds, "shards", "*")))
+    shutil.rmtree(ds)
+    return took, sum(t.nbytes for t in states(a.dumps)), after
 
 
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("--hsx", required=True)
-    p.add_argument("--work", required=True)
-    p.add_argument("dataset")
-    args = p.parse_args()
-    ways = {"zipnn": ZipNN(), "zstd -1": Zstd(1), "zstd -3": Zstd(3), "zstd -1, halves": Halves(1)}
-    for name, way in ways.items():
-        raw = stored = 0
-        pack, unpack = Clock(), Clock()
-        for values in states(args.dataset):
-            with pack:
-                parts = way.pack(values)
-            with unpack:
-                again = way.unpack(parts, values.nbytes)
-            if not np.array_equal(again, values):
-                raise SystemExit(f"{name} does not give back what it was given")
-            raw += values.nbytes
-            stored += sum(len(part) for part in parts)
-        row(name, raw, stored, pack, unpack)
-    hsx(args.hsx, args.dataset, args.work, raw)
+    for flag in ("--hsx", "--dumps", "--work"):
+        p.add_argument(flag, required=True, type=os.path.abspath)
+    p.add_argument("--rounds", type=int, default=3)
+    p.add_argument("--lines", type=os.path.abspath)
+    a = p.parse_args()
+    ways = {
+        "zipnn": lambda: in_memory(a.dumps, with_zipnn),
+        "zstd": lambda: in_memory(a.dumps, with_zstd),
+        "hsx_ingest_--compress": lambda: with_hsx(a, "--compress"),
+        "hsx_ingest": lambda: with_hsx(a),
+    }
+    runs = {name: [] for name in ways}
+    for turn in range(a.rounds):
+        for name in reversed(ways) if turn % 2 else ways:
+            runs[name].append(ways[name]())
+    lines = []
+    print(f"{'':24} {'of the bytes':>12} {'GB/s':>7}")
+    for name, results in runs.items():
+        share = statistics.median(after / before for _, before, after in results)
+        rate = statistics.median(before / 1e9 / took for took, before, _ in results)
+        print(f"{name.replace('_', ' '):24} {share:12.3f} {rate:7.2f}")
+        lines.append(f"BenchmarkCompression/{name} {a.rounds} {share:.4f} of-bytes {rate:.4f} GB/s\n")
+    if a.lines:
+        with open(a.lines, "w") as f:
+            f.writelines(lines)
 
 
 if __name__ == "__main__":

@@ -20,6 +20,8 @@ if [ ! -d "$dumps" ]; then
 fi
 "$WORK/venv/bin/python" scripts/peers.py --hsx bin/hsx --dumps "$dumps" --work "$WORK" \
 	--peers "$PEERS/ingest_peers.py" --rounds "$ROUNDS" --lines build/bench/peers.txt
+"$WORK/venv/bin/python" scripts/compress_peers.py --hsx bin/hsx --dumps "$dumps" --work "$WORK" \
+	--rounds "$ROUNDS" --lines build/bench/compression.txt
 
 PIP_NO_DEPS=1 scripts/venv.sh "$WORK/loader" interop/export/requirements.txt
 "$WORK/loader/bin/pip" install --quiet --disable-pip-version-check --no-deps --no-build-isolation --force-reinstall ./python/hsx

@@ -19,6 +19,7 @@ func tables() []table {
 		{"peers", peers},
 		{"ratios", ratios},
 		{"loaders", loaders},
+		{"compression", compression},
 		{"stages", stages},
 	}
 }
@@ -115,6 +116,14 @@ func loaders(all results) string {
 		lines = append(lines, []string{plain(r.name), r.number("ms/sample", 1), r.number("loaded-ms/sample", 1), r.number("hsx-faster", 1), r.number("hsx-faster-loaded", 1)})
 	}
 	return rows("|ms a sample|only loaded|hsx is faster|only loaded", lines)
+}
+
+func compression(all results) string {
+	var lines [][]string
+	for _, r := range all.under("Compression") {
+		lines = append(lines, []string{plain(r.name), r.number("of-bytes", 1), r.number("GB/s", 1)})
+	}
+	return rows("|of the bytes|GB/s", lines)
 }
 
 // plain is the name of a way as people read it: names of benchmarks have no blanks.
