@@ -45,7 +45,7 @@ func OpenObjects(ctx context.Context, o Objects) (*Dataset, error) {
 
 // bucket is a place in a store.
 type bucket struct {
-	ctx     context.Context
+	ctx     context.Context //nolint:containedctx // the dataset's: mapped memory is filled without one
 	objects Objects
 	buffers chan []byte // free ones; nil where none was needed yet
 }

@@ -133,7 +133,7 @@ func (unsyncedFile) Sync() error { return nil }
 // order: new shards, then the lines, then the manifest, if nobody else has put
 // another one there.
 type outbox struct {
-	ctx       context.Context
+	ctx       context.Context //nolint:containedctx // the writer's: it sends between calls
 	store     Store
 	dir       string // of the writer's files
 	committed func(rows int64)

@@ -58,6 +58,7 @@ func halfField(s format.State, hidden int, half string) arrow.Field {
 	f.Type = arrow.ListOf(arrow.FixedSizeListOf(int32(hidden), arrow.PrimitiveTypes.Uint8))
 	meta := f.Metadata.ToMap()
 	meta["hsx.dtype"] = s.DType.String() // which the bytes do not say
+	meta["hsx.turned"] = "left by 1"     // before the bytes were taken apart
 	f.Metadata = arrow.MetadataFrom(meta)
 	return f
 }

@@ -94,7 +94,7 @@ func hashFile(ctx context.Context, f *mapped.File, progress func(n int64)) (sum 
 	}
 	var h xxh3.Hasher
 	next := need(0)
-	defer func() { <-next }() // the file is closed after that
+	defer func() { err = cmp.Or(err, <-next) }() // the file is closed after that
 	err = mapped.Guard(func() error {
 		for at := 0; at < len(data); at += verifyStep {
 			err := <-next

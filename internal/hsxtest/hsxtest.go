@@ -80,7 +80,7 @@ func (s Spec) values(rng *rand.Rand, n int) []byte {
 	b := random(rng, n)
 	if s.Skewed {
 		for i := 1; i < n; i += 2 {
-			b[i] = b[i]&0x80 | 0x3c + b[i]&b[i]>>1&b[i]>>2&0x03
+			b[i] = b[i]&0x80 | 0x3c + b[i]>>1&b[i]>>2&0x03
 		}
 	}
 	return b
