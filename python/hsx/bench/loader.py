@@ -62,7 +62,8 @@ def speculators(directory, order, width):
     rows = ArrowDataset(max_len=1 << 20, datapath=directory, on_missing="raise")
     for i in order:
         item = rows[i]
-        yield CollateFn(rows.approx_lengths[i], width, 3, dtype=item["hidden_states"].dtype)([item])
+        batch = CollateFn(rows.approx_lengths[i], width, 3, dtype=item["hidden_states"].dtype)([item])
+        yield {k: v for k, v in batch.items() if isinstance(v, torch.Tensor)}  # not the count of faulty samples
 
 
 def loader(data, order, **settings):
