@@ -39,7 +39,7 @@ func readSide(path string) ([]byte, error) {
 	}
 	data, err := io.ReadAll(io.LimitReader(f, maxSideBytes+1))
 	if len(data) > maxSideBytes {
-		return nil, fmt.Errorf("%s has %d bytes, at most %d are read of a file beside a dump", filepath.Base(path), info.Size(), maxSideBytes)
+		return nil, tooLargeBeside(path, info.Size())
 	}
 	return data, err
 }
@@ -50,14 +50,14 @@ type siblingCache struct {
 	dirs map[string]func() (producer.Siblings, error)
 }
 
-func (c *siblingCache) in(dir string) (producer.Siblings, error) {
+func (c *siblingCache) in(fs files, dir string) (producer.Siblings, error) {
 	c.mu.Lock()
 	if c.dirs == nil {
 		c.dirs = map[string]func() (producer.Siblings, error){}
 	}
 	read := c.dirs[dir]
 	if read == nil {
-		read = sync.OnceValues(func() (producer.Siblings, error) { return siblings(dir) })
+		read = sync.OnceValues(func() (producer.Siblings, error) { return siblings(fs, dir) })
 		c.dirs[dir] = read
 	}
 	c.mu.Unlock()
@@ -66,13 +66,13 @@ func (c *siblingCache) in(dir string) (producer.Siblings, error) {
 
 // siblings reads what producers say of their dumps in files beside them. A file of
 // the same name that is not theirs says nothing.
-func siblings(dir string) (producer.Siblings, error) {
+func siblings(fs files, dir string) (producer.Siblings, error) {
 	var s producer.Siblings
-	config, err := readSide(filepath.Join(dir, "data_config.json"))
+	config, err := fs.side(filepath.Join(dir, "data_config.json"))
 	if err != nil {
 		return s, err
 	}
-	manifest, err := readSide(filepath.Join(dir, "manifest.json"))
+	manifest, err := fs.side(filepath.Join(dir, "manifest.json"))
 	if err != nil {
 		return s, err
 	}
@@ -87,8 +87,8 @@ func siblings(dir string) (producer.Siblings, error) {
 
 // answerDumps gives each answer of a server the token ids of its rows: the prompt's
 // from the request beside it, then the new ones, of which the last has no row.
-func answerDumps(path string, answers []sglang.Response) ([]producer.Dump, error) {
-	name, req, err := request(path)
+func answerDumps(fs files, path string, answers []sglang.Response) ([]producer.Dump, error) {
+	name, req, err := request(fs, path)
 	if err != nil {
 		return nil, err
 	}
@@ -123,12 +123,12 @@ func answerDumps(path string, answers []sglang.Response) ([]producer.Dump, error
 func requestName(answer string) string { return strings.Replace(answer, "response", "request", 1) }
 
 // request reads the request beside an answer, compressed as the answer or not at all.
-func request(path string) (name string, req *sglang.Request, err error) {
+func request(fs files, path string) (name string, req *sglang.Request, err error) {
 	dir, base := filepath.Split(path)
 	name = requestName(base)
 	var data []byte
 	if name != base {
-		if data, err = readSide(filepath.Join(dir, name)); err != nil {
+		if data, err = fs.side(filepath.Join(dir, name)); err != nil {
 			return "", nil, err
 		}
 	}

@@ -24,6 +24,7 @@ type Sink interface {
 // Options are the choices of a run. The zero value reads everything that is given.
 type Options struct {
 	Facts           producer.Facts // what the dumps do not say
+	Tree            Tree           // where the dumps lie; nil is the file system, whose paths a plan gets
 	Root            string         // sources are named relative to it; "" is the deepest directory common to the paths
 	Exclude         string         // a directory that is not looked into: the dataset itself
 	Part, Parts     int            // this run takes share Part, from 1, of Parts; 0 of 0 is all
@@ -159,9 +160,12 @@ func (r *run) warn(input, message string) {
 
 // take deals with one opened input.
 func (r *run) take(ctx context.Context, l *loaded) error {
+	var u *unreachable
 	switch {
 	case l.err != nil && ctx.Err() != nil:
 		return ctx.Err()
+	case errors.As(l.err, &u):
+		return fmt.Errorf("read %s: %w", l.input.Path, l.err)
 	case l.err != nil:
 		r.stats.Inputs++
 		return r.reject(l.input, l.err)

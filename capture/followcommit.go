@@ -100,7 +100,7 @@ func (f *follower) remove(p *pending) error {
 	var paths []string
 	for _, path := range p.files {
 		paths = append(paths, path+lockSuffix)
-		if name, _, err := request(path); err == nil { // of a server's answer
+		if name, _, err := request(system{}, path); err == nil { // of a server's answer
 			paths = append(paths, filepath.Join(filepath.Dir(path), name))
 		}
 	}

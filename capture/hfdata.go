@@ -3,7 +3,6 @@ package capture
 import (
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -20,6 +19,7 @@ import (
 // hfDataset is a Hugging Face dataset whose rows have their states in files beside it.
 // It is opened when the first of these files is, and stays mapped until close.
 type hfDataset struct {
+	from   files
 	dir    string
 	names  []string // of the stream files, in their order
 	broken error    // what is wrong with the list of them
@@ -76,9 +76,9 @@ func (p *Plan) datasetIn(dir string) *hfDataset {
 		return set
 	}
 	var set *hfDataset
-	data, err := readSide(filepath.Join(dir, stateFile))
+	data, err := p.files.side(filepath.Join(dir, stateFile))
 	if data != nil || err != nil {
-		set = &hfDataset{dir: dir, broken: err}
+		set = &hfDataset{from: p.files, dir: dir, broken: err}
 		if err == nil {
 			set.names, set.broken = hfdata.ParseState(data)
 		}
@@ -100,12 +100,12 @@ func (p *Plan) warnMissing(set *hfDataset, numbered *regexp.Regexp) {
 	}
 	var have []int
 	for _, dir := range []string{set.dir, filepath.Join(set.dir, statesDir)} {
-		entries, err := os.ReadDir(dir)
+		names, err := p.files.names(dir)
 		if err != nil {
 			continue // one of the two need not be there
 		}
-		for _, e := range entries {
-			if m := numbered.FindStringSubmatch(e.Name()); m != nil {
+		for _, name := range names {
+			if m := numbered.FindStringSubmatch(name); m != nil {
 				if row, err := strconv.Atoi(m[1]); err == nil && row < set.rows {
 					have = append(have, row)
 				}
@@ -152,7 +152,7 @@ func (s *hfDataset) open() error {
 
 // add maps one stream.
 func (s *hfDataset) add(name string) error {
-	f, err := mapped.Open(filepath.Join(s.dir, name))
+	f, err := s.from.open(filepath.Join(s.dir, name))
 	if err != nil {
 		return err
 	}

@@ -84,10 +84,10 @@ func (p *Plan) load(ctx context.Context, u unit) *loaded {
 		return l
 	}
 	for _, path := range u.files {
-		if l.err = WaitUnlocked(ctx, path, limit); l.err != nil {
+		if l.err = p.files.unlocked(ctx, path, limit); l.err != nil {
 			return l
 		}
-		f, err := mapped.Open(path)
+		f, err := p.files.open(path)
 		if err != nil {
 			l.err = err
 			return l
@@ -95,7 +95,9 @@ func (p *Plan) load(ctx context.Context, u unit) *loaded {
 		l.files = append(l.files, f)
 		f.Populate()
 	}
-	l.restat()
+	if p.opt.Tree == nil { // what a tree listed is held against what it opened
+		l.restat()
+	}
 	l.err = mapped.Guard(func() error {
 		if u.kind == arraysUnit && (len(u.files) > 1 || npy.IsFile(l.files[0].Bytes())) {
 			return loadArrays(l, u, p.opt.Facts)
@@ -131,7 +133,7 @@ func (p *Plan) loadFile(l *loaded, u unit) error {
 	l.value = c.value
 	switch {
 	case c.answers != nil:
-		if dumps, err = answerDumps(path, c.answers); err != nil {
+		if dumps, err = answerDumps(p.files, path, c.answers); err != nil {
 			return err
 		}
 		l.value = dumps[0].Value
@@ -140,7 +142,7 @@ func (p *Plan) loadFile(l *loaded, u unit) error {
 			return fmt.Errorf("dataset of the token ids: %w", err)
 		}
 	}
-	if dumps[0].Siblings, err = p.siblings.in(filepath.Dir(path)); err != nil {
+	if dumps[0].Siblings, err = p.siblings.in(p.files, filepath.Dir(path)); err != nil {
 		return err
 	}
 	return assemble(l, dumps, p.opt.Facts)

@@ -17,6 +17,7 @@ import (
 // that does not depend on the file system's.
 type Plan struct {
 	opt      Options
+	files    files
 	root     string
 	units    []unit
 	bytes    int64
@@ -65,15 +66,15 @@ func (p *Plan) Bytes() int64 { return p.bytes }
 func (p *Plan) Root() string { return p.root }
 
 // NewPlan lists the inputs under paths: files, and directories with all that is in
-// them. Names decide which files belong together; what a file holds is seen when it
-// is read.
+// them, or with Options.Tree all that is there. Names decide which files belong
+// together; what a file holds is seen when it is read. ctx also ends the reading of a
+// tree.
 func NewPlan(ctx context.Context, paths []string, opt Options) (*Plan, error) {
-	p, w, err := list(ctx, paths, opt)
+	p, found, err := find(ctx, paths, opt)
 	if err != nil {
 		return nil, err
 	}
-	p.faults(w.faults)
-	p.group(w.files)
+	p.group(found)
 	slices.SortFunc(p.units, func(a, b unit) int { return naturalCompare(a.input.Path, b.input.Path) })
 	slices.SortFunc(p.warnings, func(a, b warning) int { return naturalCompare(a.input, b.input) })
 	p.seal()
@@ -84,9 +85,26 @@ func NewPlan(ctx context.Context, paths []string, opt Options) (*Plan, error) {
 	return p, nil
 }
 
+// find lists the files of a plan that has no units yet.
+func find(ctx context.Context, paths []string, opt Options) (*Plan, []foundFile, error) {
+	if opt.Tree == nil {
+		p, w, err := list(ctx, paths, opt)
+		if err != nil {
+			return nil, nil, err
+		}
+		p.faults(w.faults)
+		return p, w.files, nil
+	}
+	l, err := newListing(ctx, opt.Tree)
+	if err != nil {
+		return nil, nil, err
+	}
+	return &Plan{opt: opt, files: l, root: l.root, datasets: map[string]*hfDataset{}}, l.all(), nil
+}
+
 // list walks paths for a plan that has no units yet.
 func list(ctx context.Context, paths []string, opt Options) (*Plan, *walker, error) {
-	p := &Plan{opt: opt, datasets: map[string]*hfDataset{}}
+	p := &Plan{opt: opt, files: system{}, datasets: map[string]*hfDataset{}}
 	w := &walker{seen: map[string]bool{}}
 	abs := make([]string, len(paths))
 	for i, path := range paths {

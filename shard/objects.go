@@ -28,13 +28,6 @@ type Objects interface {
 	Size(ctx context.Context, name string) (int64, error)
 }
 
-// What a dataset in a store holds in memory while it fetches, whatever is read: one
-// request needs about as long to be answered as to bring one chunk.
-const (
-	fetchChunk  = 4 << 20
-	fetchChunks = 16
-)
-
 // OpenObjects is [Open] for a dataset in a store. ctx ends all that is read of it.
 // What is read of a shard is kept in a nameless file in the system's temporary
 // directory until the shard is closed. An error that is not a *CorruptError says that
@@ -45,17 +38,13 @@ func OpenObjects(ctx context.Context, o Objects) (*Dataset, error) {
 
 // bucket is a place in a store.
 type bucket struct {
-	ctx     context.Context //nolint:containedctx // the dataset's: mapped memory is filled without one
+	ctx     context.Context //nolint:containedctx // of the dataset, and all that is read of it
 	objects Objects
-	buffers chan []byte // free ones; nil where none was needed yet
+	chunks  *mapped.Chunks
 }
 
 func newBucket(ctx context.Context, o Objects) *bucket {
-	b := &bucket{ctx: ctx, objects: o, buffers: make(chan []byte, fetchChunks)}
-	for range fetchChunks {
-		b.buffers <- nil
-	}
-	return b
+	return &bucket{ctx: ctx, objects: o, chunks: mapped.NewChunks()}
 }
 
 func (b *bucket) String() string { return b.objects.String() }
@@ -68,13 +57,16 @@ func (b *bucket) manifest() (data []byte, version string, err error) {
 	return data, version, err
 }
 
+// linesAtOnce is how many parts of a journal are read at once.
+const linesAtOnce = 16
+
 // lines reads a journal from its parts, or from the file that was copied into the store
 // as it lay in a directory.
 func (b *bucket) lines(name string, committed Lines) ([]byte, error) {
 	parts := committed.in(name)
 	pieces := make([][]byte, len(parts))
 	g, ctx := errgroup.WithContext(b.ctx)
-	g.SetLimit(fetchChunks)
+	g.SetLimit(linesAtOnce)
 	for i, p := range parts {
 		g.Go(func() error {
 			data, _, err := b.objects.Get(ctx, p.Name)
@@ -100,9 +92,8 @@ func (b *bucket) shard(info Info) (*mapped.File, error) {
 	if err != nil {
 		return nil, seen(err)
 	}
-	return mapped.Sparse("", size, func(dst io.WriterAt, off, n int64) error {
-		return b.fetch(name, dst, off, n)
-	})
+	fetch := b.chunks.Fetch(func(p []byte, off int64) error { return b.objects.ReadRange(b.ctx, name, p, off) })
+	return mapped.Sparse("", size, func(dst io.WriterAt, off, n int64) error { return seen(fetch(dst, off, n)) })
 }
 
 // seen tells what an object turned out to be, which may be damage, from a failure to
@@ -112,28 +103,6 @@ func seen(err error) error {
 		return err
 	}
 	return &unread{err}
-}
-
-// fetch copies a range of an object in chunks.
-func (b *bucket) fetch(name string, dst io.WriterAt, off, n int64) error {
-	g, ctx := errgroup.WithContext(b.ctx)
-	end := off + n
-	for ; off < end; off += fetchChunk {
-		at, buf := off, <-b.buffers
-		g.Go(func() error {
-			defer func() { b.buffers <- buf }()
-			if buf == nil {
-				buf = make([]byte, fetchChunk)
-			}
-			p := buf[:min(fetchChunk, end-at)]
-			err := b.objects.ReadRange(ctx, name, p, at)
-			if err == nil {
-				_, err = dst.WriteAt(p, at)
-			}
-			return seen(err)
-		})
-	}
-	return g.Wait()
 }
 
 // unread is a failure to look at data, as opposed to damage in it.

@@ -41,6 +41,9 @@ func Sparse(dir string, size int64, fetch Fetch) (*File, error) {
 	return m, nil
 }
 
+// Sparse reports whether the file stands for one that lies elsewhere.
+func (m *File) Sparse() bool { return m.sparse != nil }
+
 // Need makes parts of Bytes valid that are about to be read: what of them is not there
 // yet is fetched, all at once. It does nothing for a file that is not sparse. Parts
 // that lie elsewhere are none of its business. Several goroutines may ask.
