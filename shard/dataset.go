@@ -59,6 +59,7 @@ func (d *Dataset) shardSamples(ctx context.Context, i int, yield func(*format.Sa
 			more = yield(nil, err)
 		}
 	}()
+	s.Ahead(nil)
 	for row := range s.Rows() {
 		if err := ctx.Err(); err != nil {
 			yield(nil, err)
@@ -79,6 +80,7 @@ type Shard struct {
 	batches []*rows
 	first   []int // the row that each batch begins with
 	n       int
+	ahead   *ahead // nil: nothing is fetched ahead
 }
 
 // Head is a row without its states.
@@ -150,6 +152,7 @@ func (s *Shard) find(row int) (*rows, int) {
 	if !exact {
 		k--
 	}
+	s.ahead.read(k)
 	return s.batches[k], row - s.first[k]
 }
 
@@ -182,6 +185,7 @@ func (s *Shard) Sample(row int) (*format.Sample, error) {
 
 // Close unmaps the shard: what aliases it must not be used after.
 func (s *Shard) Close() error {
+	s.ahead.close()
 	if err := s.r.close(); err != nil {
 		return s.corrupt(-1, "", err)
 	}

@@ -179,7 +179,7 @@ func TestTwoWriters(t *testing.T) {
 	}
 	other := filepath.Join(t.TempDir(), "other")
 	write(t, other, small(), samplesOf(steps)...)
-	if _, err := shard.Merge(dir, []string{other}, shard.MergeOptions{}); !errors.Is(err, shard.ErrLocked) {
+	if _, err := mergeDirs(dir, []string{other}, shard.MergeOptions{}); !errors.Is(err, shard.ErrLocked) {
 		t.Errorf("Merge into the writer's directory: got error %v, want %v", err, shard.ErrLocked)
 	}
 	if err := errors.Join(perform(w, steps[4:]), w.Close()); err != nil {

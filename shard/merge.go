@@ -1,6 +1,7 @@
 package shard
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -27,55 +28,34 @@ type MergeOptions struct {
 	fs atomicfile.FS // set by tests
 }
 
-// merge is the state of one Merge.
+// merge is what one Merge makes of its sources.
 type merge struct {
 	opt      MergeOptions
-	dir      string
 	manifest Manifest
 	inputs   *journal
 	rejected *journal
 	ids      map[xxh3.Uint128]int      // the source that holds an id
 	paths    map[string]format.Input   // of the inputs seen
 	lines    map[format.Rejection]bool // of rejected.jsonl
-	sources  []string
+	sources  []*Dataset
 }
 
 // Merge makes a dataset of several in a new directory, without copying: the shards
 // become hard links, which is safe since nobody modifies a shard. The datasets must
 // hold the same capture (layers, norm, dtypes, producer) and no id twice. The order
 // is that of the arguments, and of parts that of their partition. The error wraps
-// ErrMismatch, ErrParts, ErrNotDataset or ErrOtherDevice, or os.ErrExist when dir holds
-// a dataset, and then nothing was committed.
-func Merge(dir string, sources []string, opt MergeOptions) (*Manifest, error) {
+// ErrMismatch, ErrParts, ErrOtherDevice, or os.ErrExist when dir holds a dataset, and
+// then nothing was committed.
+func Merge(dir string, sources []*Dataset, opt MergeOptions) (*Manifest, error) {
 	if opt.fs == nil {
 		opt.fs = atomicfile.OS{}
-	}
-	if len(sources) == 0 {
-		return nil, fmt.Errorf("merge into %s: no datasets are named", dir)
 	}
 	if err := vacant(dir); err != nil {
 		return nil, err
 	}
-	m := &merge{
-		opt: opt, dir: dir, sources: slices.Clone(sources),
-		inputs: &journal{name: inputsName}, rejected: &journal{name: rejectedName},
-		ids: map[xxh3.Uint128]int{}, paths: map[string]format.Input{}, lines: map[format.Rejection]bool{},
-	}
-	parts := make([]*Manifest, len(sources))
-	for i, src := range sources {
-		ds, err := Open(src)
-		if err != nil {
-			return nil, err
-		}
-		parts[i] = ds.manifest
-	}
-	if err := arrange(m.sources, parts); err != nil {
+	m, err := newMerge(sources, opt)
+	if err != nil {
 		return nil, err
-	}
-	for i, part := range parts {
-		if err := m.add(i, part); err != nil {
-			return nil, fmt.Errorf("merge %s: %w", m.sources[i], err)
-		}
 	}
 	if err := atomicfile.MkdirAll(opt.fs, filepath.Join(dir, shardsDir)); err != nil {
 		return nil, err
@@ -85,12 +65,34 @@ func Merge(dir string, sources []string, opt MergeOptions) (*Manifest, error) {
 		return nil, err
 	}
 	if err = vacant(dir); err == nil { // still, and from now on
-		err = m.write(parts)
+		err = m.write(dir)
 	}
 	if err := errors.Join(err, l.Close()); err != nil {
 		return nil, err
 	}
 	return &m.manifest, nil
+}
+
+// newMerge holds the sources against each other, and puts together what the new
+// dataset says of itself.
+func newMerge(sources []*Dataset, opt MergeOptions) (*merge, error) {
+	if len(sources) == 0 {
+		return nil, errors.New("no datasets are named")
+	}
+	m := &merge{
+		opt: opt, sources: slices.Clone(sources),
+		inputs: &journal{name: inputsName}, rejected: &journal{name: rejectedName},
+		ids: map[xxh3.Uint128]int{}, paths: map[string]format.Input{}, lines: map[format.Rejection]bool{},
+	}
+	if err := arrange(m.sources); err != nil {
+		return nil, err
+	}
+	for i, src := range m.sources {
+		if err := m.add(i, src.manifest); err != nil {
+			return nil, fmt.Errorf("merge %s: %w", src.place, err)
+		}
+	}
+	return m, nil
 }
 
 // vacant refuses a directory that holds a dataset, be it one that cannot be read, or
@@ -115,16 +117,16 @@ func (m *merge) add(i int, part *Manifest) error {
 		m.manifest.Inputs, m.manifest.Rejected = Lines{}, Lines{}
 	} else if len(part.Shards) > 0 {
 		if diff := m.manifest.Layout().Diff(part.Layout()); diff != "" {
-			return fmt.Errorf("%s as in %s: %w", diff, m.sources[0], ErrMismatch)
+			return fmt.Errorf("%s as in %s: %w", diff, m.sources[0].place, ErrMismatch)
 		}
 		if part.Producer != m.manifest.Producer {
-			return fmt.Errorf("producer is %s, that of %s is %s: %w", part.Producer, m.sources[0], m.manifest.Producer, ErrMismatch)
+			return fmt.Errorf("producer is %s, that of %s is %s: %w", part.Producer, m.sources[0].place, m.manifest.Producer, ErrMismatch)
 		}
 		if part.Shifted != m.manifest.Shifted {
-			return fmt.Errorf("ids are shifted against the states: %t, those of %s: %t: %w", part.Shifted, m.sources[0], m.manifest.Shifted, ErrMismatch)
+			return fmt.Errorf("ids are shifted against the states: %t, those of %s: %t: %w", part.Shifted, m.sources[0].place, m.manifest.Shifted, ErrMismatch)
 		}
 		if err := agree(part.Target, m.manifest.Target); err != nil {
-			return fmt.Errorf("%s %w: %w", m.sources[0], err, ErrMismatch)
+			return fmt.Errorf("%s %w: %w", m.sources[0].place, err, ErrMismatch)
 		}
 		m.manifest.Target = m.manifest.Target.Or(part.Target)
 	}
@@ -135,10 +137,10 @@ func (m *merge) add(i int, part *Manifest) error {
 	}
 	m.manifest.setShards(shards)
 	takeInput := func(e entry) error { return m.takeInput(i, e) }
-	if _, err := eachLine(directory(m.sources[i]), inputsName, part.Inputs, takeInput); err != nil {
+	if _, err := eachLine(m.sources[i].place, inputsName, part.Inputs, takeInput); err != nil {
 		return err
 	}
-	_, err := eachLine(directory(m.sources[i]), rejectedName, part.Rejected, m.takeRejection)
+	_, err := eachLine(m.sources[i].place, rejectedName, part.Rejected, m.takeRejection)
 	return err
 }
 
@@ -150,7 +152,7 @@ func (m *merge) takeInput(i int, e entry) error {
 	for _, id := range e.IDs {
 		key := xxh3.HashString128(id)
 		if j, ok := m.ids[key]; ok {
-			return fmt.Errorf("id %q is in %s too: %w", id, m.sources[j], ErrMismatch)
+			return fmt.Errorf("id %q is in %s too: %w", id, m.sources[j].place, ErrMismatch)
 		}
 		m.ids[key] = i
 	}
@@ -166,79 +168,96 @@ func (m *merge) takeRejection(r format.Rejection) error {
 }
 
 // write puts the merged dataset on disk, the manifest last.
-func (m *merge) write(parts []*Manifest) error {
+func (m *merge) write(dir string) error {
 	fs := m.opt.fs
 	// What an interrupted merge left must not survive in the new dataset.
-	if err := removeUnlisted(fs, m.dir, &Manifest{}); err != nil {
+	if err := removeUnlisted(fs, dir, &Manifest{}); err != nil {
 		return err
 	}
 	for _, name := range []string{inputsName, rejectedName} {
-		if err := fs.Remove(filepath.Join(m.dir, name)); err != nil && !errors.Is(err, os.ErrNotExist) {
+		if err := fs.Remove(filepath.Join(dir, name)); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return err
 		}
 	}
 	n := 0
-	for i, part := range parts {
-		for _, s := range part.Shards {
-			if err := m.link(filepath.Join(m.sources[i], shardsDir, s.Name), m.manifest.Shards[n]); err != nil {
+	for _, src := range m.sources {
+		for _, s := range src.manifest.Shards {
+			if err := m.bring(src.place, s, filepath.Join(dir, shardsDir, m.manifest.Shards[n].Name)); err != nil {
 				return err
 			}
 			n++
 		}
 	}
-	if err := fs.SyncDir(filepath.Join(m.dir, shardsDir)); err != nil {
+	if err := fs.SyncDir(filepath.Join(dir, shardsDir)); err != nil {
 		return err
 	}
 	var err error
-	if m.manifest.Inputs, err = m.inputs.write(fs, m.dir); err != nil {
+	if m.manifest.Inputs, err = m.inputs.write(fs, dir); err != nil {
 		return err
 	}
-	if m.manifest.Rejected, err = m.rejected.write(fs, m.dir); err != nil {
+	if m.manifest.Rejected, err = m.rejected.write(fs, dir); err != nil {
 		return err
 	}
 	data, err := m.manifest.encode()
 	if err != nil {
 		return err
 	}
-	return atomicfile.Write(fs, filepath.Join(m.dir, manifestName), data)
+	return atomicfile.Write(fs, filepath.Join(dir, manifestName), data)
 }
 
-// link gives the merged dataset a shard of a source.
-func (m *merge) link(from string, s Info) error {
-	info, err := os.Stat(from)
+// bring gives the merged dataset a shard of a source: a link where there can be one.
+func (m *merge) bring(from place, s Info, to string) error {
+	dir, ok := from.(directory)
+	if !ok {
+		if !m.opt.Copy {
+			return fmt.Errorf("link %s: %w", from, ErrOtherDevice)
+		}
+		return m.copy(from, s, to)
+	}
+	name := filepath.Join(string(dir), shardsDir, s.Name)
+	info, err := os.Stat(name)
 	if err != nil {
 		return err
 	}
 	if info.Size() != s.Bytes {
-		return corrupt(from, "has %d bytes, its manifest calls for %d", info.Size(), s.Bytes)
+		return corrupt(name, "has %d bytes, its manifest calls for %d", info.Size(), s.Bytes)
 	}
-	to := filepath.Join(m.dir, shardsDir, s.Name)
-	err = m.opt.fs.Link(from, to)
+	err = m.opt.fs.Link(name, to)
 	if err == nil || !errors.Is(err, unix.EXDEV) && !errors.Is(err, unix.EPERM) && !errors.Is(err, unix.ENOTSUP) {
 		return err
 	}
 	if !m.opt.Copy {
-		return fmt.Errorf("link %s: %w: %w", from, ErrOtherDevice, err)
+		return fmt.Errorf("link %s: %w: %w", name, ErrOtherDevice, err)
 	}
-	return m.copy(from, to, s)
+	return m.copy(from, s, to)
 }
 
-func (m *merge) copy(from, to string, s Info) error {
-	in, err := os.Open(from)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = in.Close() }() // opened for reading
+func (m *merge) copy(from place, s Info, to string) error {
 	out, err := atomicfile.Create(m.opt.fs, to)
 	if err != nil {
 		return err
 	}
-	var h xxh3.Hasher
-	if _, err := io.Copy(io.MultiWriter(&h, out), in); err != nil {
+	if err := copyShard(out, from, s); err != nil {
 		return errors.Join(err, out.Discard())
 	}
-	if sum := Digest(h.Sum128().Bytes()); sum != s.XXH3 {
-		return errors.Join(corrupt(from, "has XXH3 %s, its manifest calls for %s", sum, s.XXH3), out.Discard())
-	}
 	return out.Commit()
+}
+
+// copyShard writes a shard, if it is what its manifest calls for.
+func copyShard(w io.Writer, from place, s Info) error {
+	f, err := from.shard(s)
+	if err != nil {
+		return err
+	}
+	sum, err := hashFile(context.Background(), f, func(step []byte) error {
+		_, err := w.Write(step)
+		return err
+	})
+	if err := errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	if sum != s.XXH3 {
+		return corrupt(fmt.Sprintf("%s/%s/%s", from, shardsDir, s.Name), "has XXH3 %s, its manifest calls for %s", sum, s.XXH3)
+	}
+	return nil
 }

@@ -48,6 +48,19 @@ func swift() shard.MergeOptions {
 	return shard.MergeWithFS(shard.MergeOptions{WrittenBy: "test"}, hasty())
 }
 
+// mergeDirs merges the datasets of directories.
+func mergeDirs(dir string, sources []string, opt shard.MergeOptions) (*shard.Manifest, error) {
+	var datasets []*shard.Dataset
+	for _, src := range sources {
+		ds, err := shard.Open(src)
+		if err != nil {
+			return nil, err
+		}
+		datasets = append(datasets, ds)
+	}
+	return shard.Merge(dir, datasets, opt)
+}
+
 // linked reports how many shards of the parts are files of the merged dataset too,
 // in their order.
 func linked(t *testing.T, out string, dirs []string) int {
@@ -107,7 +120,7 @@ func TestMerge(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			out := filepath.Join(t.TempDir(), "deep", "out")
-			m, err := shard.Merge(out, tc.sources, tc.opt)
+			m, err := mergeDirs(out, tc.sources, tc.opt)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -212,7 +225,7 @@ func TestMergeRefuses(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			out := filepath.Join(t.TempDir(), "out")
-			m, err := shard.Merge(out, tc.sources, swift())
+			m, err := mergeDirs(out, tc.sources, swift())
 			if tc.err != nil && !errors.Is(err, tc.err) || tc.err == nil && !shard.IsCorrupt(err) || !strings.Contains(fmt.Sprint(err), tc.want) {
 				t.Errorf("Merge: got error %v, want %v with %q", err, tc.err, tc.want)
 			}
@@ -222,7 +235,7 @@ func TestMergeRefuses(t *testing.T) {
 			if _, err := shard.Open(out); err == nil {
 				t.Error("there is a dataset")
 			}
-			if _, err := shard.Merge(out, []string{first}, swift()); err != nil {
+			if _, err := mergeDirs(out, []string{first}, swift()); err != nil {
 				t.Errorf("Merge into the same directory after a refusal: %v", err)
 			}
 		})
@@ -256,7 +269,7 @@ func TestMergeIntoOther(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			_, err = shard.Merge(out, dirs[1:], shard.MergeOptions{})
+			_, err = mergeDirs(out, dirs[1:], shard.MergeOptions{})
 			if err == nil || tc.err != nil && !errors.Is(err, tc.err) {
 				t.Errorf("Merge: got error %v, want %v", err, tc.err)
 			}
@@ -265,14 +278,14 @@ func TestMergeIntoOther(t *testing.T) {
 			}
 		})
 	}
-	if m, err := shard.Merge(filepath.Join(t.TempDir(), "out"), nil, swift()); m != nil || err == nil {
+	if m, err := mergeDirs(filepath.Join(t.TempDir(), "out"), nil, swift()); m != nil || err == nil {
 		t.Error("Merge of nothing: got no error")
 	}
 	foreign := t.TempDir()
 	if err := os.WriteFile(filepath.Join(foreign, "thesis.tex"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := shard.Merge(foreign, dirs, swift()); err == nil || !strings.Contains(err.Error(), "thesis.tex") {
+	if _, err := mergeDirs(foreign, dirs, swift()); err == nil || !strings.Contains(err.Error(), "thesis.tex") {
 		t.Errorf("Merge into a directory of other things: got error %v, want one that names them", err)
 	}
 }
@@ -286,7 +299,7 @@ func TestIngestIntoMerged(t *testing.T) {
 		t.Fatal(err)
 	}
 	out := filepath.Join(t.TempDir(), "out")
-	if _, err := shard.Merge(out, dirs, swift()); err != nil {
+	if _, err := mergeDirs(out, dirs, swift()); err != nil {
 		t.Fatal(err)
 	}
 	more := hsxtest.Sample(hsxtest.Spec{Hidden: 4, Layers: []format.Layer{2, 30}, DType: format.BFloat16}, 500, 9)

@@ -31,7 +31,7 @@ func TestMergeRace(t *testing.T) {
 		}
 		return nil
 	}}
-	if _, err := shard.Merge(out, dirs[1:], shard.MergeWithFS(shard.MergeOptions{}, fs)); !errors.Is(err, os.ErrExist) {
+	if _, err := mergeDirs(out, dirs[1:], shard.MergeWithFS(shard.MergeOptions{}, fs)); !errors.Is(err, os.ErrExist) {
 		t.Errorf("Merge: got error %v, want %v", err, os.ErrExist)
 	}
 	if d := differ(out, before); d != "" || len(before) == 0 {
@@ -55,13 +55,13 @@ func TestMergeOtherDevice(t *testing.T) {
 			return nil
 		}}
 		out := filepath.Join(t.TempDir(), "out")
-		if _, err := shard.Merge(out, dirs, shard.MergeWithFS(shard.MergeOptions{}, fs)); !errors.Is(err, shard.ErrOtherDevice) || !errors.Is(err, errno) || !strings.Contains(err.Error(), dirs[1]) {
+		if _, err := mergeDirs(out, dirs, shard.MergeWithFS(shard.MergeOptions{}, fs)); !errors.Is(err, shard.ErrOtherDevice) || !errors.Is(err, errno) || !strings.Contains(err.Error(), dirs[1]) {
 			t.Errorf("Merge with %v: got error %v, want %v and the shard's path", errno, err, shard.ErrOtherDevice)
 		}
 		if _, err := shard.Open(out); !errors.Is(err, shard.ErrNotDataset) {
 			t.Errorf("Open after it: got error %v, want %v", err, shard.ErrNotDataset)
 		}
-		if _, err := shard.Merge(out, dirs, shard.MergeWithFS(shard.MergeOptions{Copy: true}, fs)); err != nil {
+		if _, err := mergeDirs(out, dirs, shard.MergeWithFS(shard.MergeOptions{Copy: true}, fs)); err != nil {
 			t.Errorf("Merge with Copy after it: %v", err)
 		}
 		if found := verify(t, open(t, out)); len(found) > 0 {
@@ -85,7 +85,7 @@ func TestMergeOtherDevice(t *testing.T) {
 		return nil
 	}}
 	out := filepath.Join(t.TempDir(), "out")
-	if _, err := shard.Merge(out, dirs, shard.MergeWithFS(shard.MergeOptions{Copy: true}, fs)); !shard.IsCorrupt(err) || !strings.Contains(err.Error(), name) {
+	if _, err := mergeDirs(out, dirs, shard.MergeWithFS(shard.MergeOptions{Copy: true}, fs)); !shard.IsCorrupt(err) || !strings.Contains(err.Error(), name) {
 		t.Errorf("Merge of a damaged shard: got error %v, want one that names it", err)
 	}
 	if left := unfinished(out); len(left) > 0 {
@@ -108,7 +108,7 @@ func TestMergePowerLoss(t *testing.T) {
 					}
 					return nil
 				}}
-				_, err := shard.Merge(dir, dirs, shard.MergeWithFS(shard.MergeOptions{Copy: true, WrittenBy: "test"}, fs))
+				_, err := mergeDirs(dir, dirs, shard.MergeWithFS(shard.MergeOptions{Copy: true, WrittenBy: "test"}, fs))
 				return err
 			}
 			// check says what is wrong after a crash, and after the merge that follows.

@@ -95,7 +95,6 @@ func TestObjectsReadLittle(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = s.Close() }()
 	const piece, batches, state = 256 << 10, 3, 128 * 2048 * 2
 	read("opening", 0, (2*batches+2)*piece)
 	for _, row := range []int{13, 2} {
@@ -112,6 +111,22 @@ func TestObjectsReadLittle(t *testing.T) {
 		t.Fatal(err)
 	}
 	read("a head", 0, 0)
+	s.Ahead([]int{3, 20})
+	for _, row := range []int{3, 20} {
+		if _, err := s.Sample(row); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	read("two rows ahead", 2*3*(state-2*piece), 2*3*(state+3*piece))
+	for _, err := range openObjects(t, store).Samples(t.Context()) {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	read("everything", ds.Manifest().Shards[0].Bytes, ds.Manifest().Shards[0].Bytes+int64(len(store.Bytes("manifest.json"))))
 }
 
 // That a store does not answer says nothing of the data; that an object is missing or

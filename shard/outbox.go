@@ -133,7 +133,7 @@ func (unsyncedFile) Sync() error { return nil }
 // order: new shards, then the lines, then the manifest, if nobody else has put
 // another one there.
 type outbox struct {
-	ctx       context.Context //nolint:containedctx // the writer's: it sends between calls
+	ctx       context.Context //nolint:containedctx // of the writer, and all that it sends
 	store     Store
 	dir       string // of the writer's files
 	committed func(rows int64)
@@ -201,7 +201,7 @@ func (o *outbox) wait() error {
 
 func (o *outbox) send(m *Manifest, fresh []Info, paths []string) error {
 	for i, s := range fresh {
-		if err := o.upload(s, paths[i]); err != nil {
+		if err := upload(o.ctx, o.store, paths[i], s, shardsDir+"/"+s.Name); err != nil {
 			return err
 		}
 	}
@@ -235,20 +235,20 @@ func (o *outbox) send(m *Manifest, fresh []Info, paths []string) error {
 	return nil
 }
 
-// upload sends a shard, if the file is still what was written.
-func (o *outbox) upload(s Info, path string) error {
+// upload makes an object of a shard, if the file is what was written.
+func upload(ctx context.Context, to Store, path string, s Info, name string) error {
 	f, err := mapped.Open(path)
 	if err != nil {
 		return err
 	}
-	sum, err := hashFile(o.ctx, f, nil)
+	sum, err := hashFile(ctx, f, func([]byte) error { return nil })
 	if err := errors.Join(err, f.Close()); err != nil {
 		return err
 	}
 	if sum != s.XXH3 {
-		return fmt.Errorf("upload %s: file has XXH3 %s, %s was written", path, sum, s.XXH3)
+		return corrupt(path, "has XXH3 %s, its manifest calls for %s", sum, s.XXH3)
 	}
-	return o.store.Upload(o.ctx, shardsDir+"/"+s.Name, path)
+	return to.Upload(ctx, name, path)
 }
 
 // partBytes is how long a part of a journal grows: each commit writes the last part
@@ -278,24 +278,27 @@ func (o *outbox) sendLines(name string, parts []Part, want Lines) ([]Part, error
 	if err != nil {
 		return nil, err
 	}
-	sum := Digest(xxh3.Hash128(data).Bytes())
-	part := Part{Name: partName(name, sum), Bytes: int64(len(data))}
-	return append(parts, part), o.put(part.Name, data)
+	part, err := sendPart(o.ctx, o.store, name, data)
+	return append(parts, part), err
 }
 
-// put makes an object that a commit which did not happen may have left. It is written
-// anew then, so that nobody takes it for old.
-func (o *outbox) put(name string, data []byte) error {
-	_, err := o.store.PutIf(o.ctx, name, data, "")
+// sendPart makes an object of a part of the named journal. One that a commit which did
+// not happen has left is written anew, so that nobody takes it for old.
+func sendPart(ctx context.Context, to Store, name string, data []byte) (Part, error) {
+	sum := Digest(xxh3.Hash128(data).Bytes())
+	p := Part{Name: partName(name, sum), Bytes: int64(len(data))}
+	_, err := to.PutIf(ctx, p.Name, data, "")
 	if !errors.Is(err, fs.ErrExist) {
-		return err
+		return p, err
 	}
-	_, version, err := o.store.Get(o.ctx, name)
-	if err != nil {
-		return err
+	_, version, err := to.Get(ctx, p.Name)
+	if err == nil {
+		_, err = to.PutIf(ctx, p.Name, data, version)
 	}
-	_, err = o.store.PutIf(o.ctx, name, data, version)
-	return err
+	if errors.Is(err, fs.ErrExist) { // another writer just did the same
+		err = nil
+	}
+	return p, err
 }
 
 // close ends the sending and removes what lies here. An error of what was sent is of

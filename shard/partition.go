@@ -68,26 +68,26 @@ func (w *Writer) Finish(ctx context.Context) error {
 // arrange puts parts of a whole in its order. The error, which wraps ErrParts, names
 // each part that is missing, there twice, not done, or of another whole. Datasets that
 // are no parts stay as they are.
-func arrange(sources []string, parts []*Manifest) error {
-	first := slices.IndexFunc(parts, func(m *Manifest) bool { return m.Partition != nil })
+func arrange(sources []*Dataset) error {
+	first := slices.IndexFunc(sources, func(d *Dataset) bool { return d.manifest.Partition != nil })
 	if first < 0 {
 		return nil
 	}
 	var faults []string
 	fault := func(f string, args ...any) { faults = append(faults, fmt.Sprintf(f, args...)) }
-	whole := parts[first].Partition
+	whole := sources[first].manifest.Partition
 	holder := map[int]string{} // by index
-	for i, m := range parts {
-		p, src := m.Partition, sources[i]
+	for _, d := range sources {
+		p, src := d.manifest.Partition, d.place.String()
 		switch {
 		case p == nil:
-			fault("%s is no part, and %s is %s", src, sources[first], whole)
+			fault("%s is no part, and %s is %s", src, sources[first].place, whole)
 			continue
 		case p.Of != whole.Of:
-			fault("%s is %s, and %s is %s", src, p, sources[first], whole)
+			fault("%s is %s, and %s is %s", src, p, sources[first].place, whole)
 			continue
 		case p.Plan != whole.Plan:
-			fault("%s has plan %.12s, and %s has %.12s: they listed other inputs, or were told other things of them", src, p.Plan, sources[first], whole.Plan)
+			fault("%s has plan %.12s, and %s has %.12s: they listed other inputs, or were told other things of them", src, p.Plan, sources[first].place, whole.Plan)
 			continue
 		case holder[p.Index] != "":
 			fault("%s is there twice, in %s and %s", p, holder[p.Index], src)
@@ -102,12 +102,9 @@ func arrange(sources []string, parts []*Manifest) error {
 	if len(faults) > 0 {
 		return fmt.Errorf("%s: %w", strings.Join(faults, "; "), ErrParts)
 	}
-	index := map[string]int{}
-	for i, src := range sources {
-		index[src] = parts[i].Partition.Index
-	}
-	slices.SortFunc(sources, func(a, b string) int { return cmp.Compare(index[a], index[b]) })
-	slices.SortFunc(parts, func(a, b *Manifest) int { return cmp.Compare(a.Partition.Index, b.Partition.Index) })
+	slices.SortFunc(sources, func(a, b *Dataset) int {
+		return cmp.Compare(a.manifest.Partition.Index, b.manifest.Partition.Index)
+	})
 	return nil
 }
 

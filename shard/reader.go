@@ -67,6 +67,9 @@ func (r *reader) scan() error {
 	}
 	tail := len(data) - len(magic) - 4
 	footer := int64(tail) - int64(binary.LittleEndian.Uint32(data[tail:]))
+	if err := r.needMessages(data[max(0, footer):tail]); err != nil {
+		return err
+	}
 	var head xxh3.Hasher
 	for pos := magicBytes; int64(pos) < footer; {
 		if err := r.needMessage(data[pos:footer]); err != nil {
@@ -297,22 +300,28 @@ func tokens(ids []byte) []int32 {
 	return out
 }
 
-// needStates asks for the states of row i. Where they lie is in the offsets of each
-// column, which are to be fetched themselves: those of the ids, which are there, say
-// the same, as long as nothing is damaged.
-func (b *rows) needStates(i int) error {
+// stateParts is where the states of row i lie. That is in the offsets of each column,
+// which are to be fetched themselves: those of the ids, which are there, say the same,
+// as long as nothing is damaged.
+func (b *rows) stateParts(i int) (parts [][]byte) {
 	start, end, err := b.ids.bounds(i)
 	if err != nil {
-		return err
+		return nil
 	}
-	var parts [][]byte
 	for k := range b.states {
 		parts = b.states[k].guess(parts, i, start, end)
 	}
+	return parts
+}
+
+// needStates asks for the states of row i, and checks where they lie.
+func (b *rows) needStates(i int) error {
+	parts := b.stateParts(i)
 	if err := b.file.Need(parts...); err != nil {
 		return err
 	}
 	parts = parts[:0]
+	var err error
 	for k := range b.states {
 		if parts, err = b.states[k].parts(parts, b.file, i); err != nil {
 			return err

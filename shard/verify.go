@@ -16,8 +16,8 @@ import (
 	"hsx/internal/mapped"
 )
 
-// verifyStep is how much of a file is hashed between looks at the context.
-const verifyStep = 8 << 20
+// verifyStep is how much of a file is hashed between looks at the context, and fetched at once.
+const verifyStep = 32 << 20
 
 // Verify compares every byte of the dataset with what was written: each listed
 // shard with its size and XXH3-128, and both journals with the manifest (which Open
@@ -63,7 +63,12 @@ func (d *Dataset) verifyShard(ctx context.Context, i int, report func(*CorruptEr
 	size := int64(len(f.Bytes()))
 	var sum Digest
 	if size == info.Bytes { // else the size says enough
-		sum, err = hashFile(ctx, f, progress)
+		sum, err = hashFile(ctx, f, func(step []byte) error {
+			if progress != nil {
+				progress(int64(len(step)))
+			}
+			return nil
+		})
 	}
 	if err := errors.Join(err, f.Close()); err != nil {
 		if errors.Is(err, mapped.ErrFault) {
@@ -83,9 +88,9 @@ func (d *Dataset) verifyShard(ctx context.Context, i int, report func(*CorruptEr
 	return nil
 }
 
-// hashFile is the XXH3-128 of a whole file. What is sparse of it is fetched while the
-// step before is hashed.
-func hashFile(ctx context.Context, f *mapped.File, progress func(n int64)) (sum Digest, err error) {
+// hashFile is the XXH3-128 of a whole file, each step of which it hands to use. What is
+// sparse of it is fetched while the step before is hashed.
+func hashFile(ctx context.Context, f *mapped.File, use func(step []byte) error) (sum Digest, err error) {
 	data := f.Bytes()
 	need := func(at int) chan error {
 		err := make(chan error, 1)
@@ -94,18 +99,23 @@ func hashFile(ctx context.Context, f *mapped.File, progress func(n int64)) (sum 
 	}
 	var h xxh3.Hasher
 	next := need(0)
-	defer func() { err = cmp.Or(err, <-next) }() // the file is closed after that
+	defer func() { // the file is closed after that
+		if next != nil {
+			<-next //nolint:errcheck // nobody reads what it brought
+		}
+	}()
 	err = mapped.Guard(func() error {
 		for at := 0; at < len(data); at += verifyStep {
-			err := <-next
-			next = need(at + verifyStep)
-			if err := cmp.Or(err, ctx.Err()); err != nil {
+			err := cmp.Or(<-next, ctx.Err())
+			next = nil
+			if err != nil {
 				return err
 			}
+			next = need(at + verifyStep)
 			step := data[at:min(at+verifyStep, len(data))]
 			_, _ = h.Write(step) // never fails
-			if progress != nil {
-				progress(int64(len(step)))
+			if err := use(step); err != nil {
+				return err
 			}
 		}
 		return nil

@@ -158,6 +158,7 @@ func (e *engine) rows(ctx context.Context, j shardJob, r *shardResult) error {
 			rows[i] = i
 		}
 	}
+	s.Ahead(j.rows)
 	var f sampleFacts
 	for _, row := range rows {
 		if err := ctx.Err(); err != nil {

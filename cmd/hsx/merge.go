@@ -30,7 +30,7 @@ part that is missing, there twice, not done or of another plan is named and refu
 			if out == "" {
 				return usagef("--out is missing: name the new dataset's directory")
 			}
-			m, err := shard.Merge(out, args, shard.MergeOptions{Copy: doCopy, WrittenBy: version()})
+			m, err := mergeInto(out, args, shard.MergeOptions{Copy: doCopy, WrittenBy: version()})
 			if err != nil {
 				return fmt.Errorf("merge into %s: %w", out, err)
 			}
@@ -48,6 +48,19 @@ part that is missing, there twice, not done or of another plan is named and refu
 	cmd.Flags().BoolVar(&doCopy, "copy", false, "copy shards that lie on another file system")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON document")
 	return cmd
+}
+
+// mergeInto merges datasets into one where the user named it.
+func mergeInto(out string, names []string, opt shard.MergeOptions) (*shard.Manifest, error) {
+	var sources []*shard.Dataset
+	for _, name := range names {
+		ds, err := shard.Open(name)
+		if err != nil {
+			return nil, err
+		}
+		sources = append(sources, ds)
+	}
+	return shard.Merge(out, sources, opt)
 }
 
 // mergeResult is the JSON document of hsx merge.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -23,8 +24,9 @@ type Memory struct {
 
 	mu      sync.Mutex
 	objects map[string]object
-	states  int   // that any object had
-	read    int64 // bytes
+	uploads map[string]time.Time // begun and not completed
+	states  int                  // that any object had
+	read    int64                // bytes
 }
 
 type object struct {
@@ -135,6 +137,15 @@ func (m *Memory) ReadRange(ctx context.Context, name string, p []byte, off int64
 	return nil
 }
 
+// Copy copies an object of another fake.
+func (m *Memory) Copy(ctx context.Context, from *Memory, fromName, name string) error {
+	o, err := from.look(ctx, "copy", fromName)
+	if err == nil {
+		m.Set(name, o.data)
+	}
+	return err
+}
+
 // Names are the objects that begin with prefix.
 func (m *Memory) Names(prefix string) (names []string) {
 	m.mu.Lock()
@@ -211,5 +222,67 @@ func (m *Memory) List(ctx context.Context, prefix string, each func(name string,
 			return err
 		}
 	}
+	return nil
+}
+
+// Age makes everything in the store older.
+func (m *Memory) Age(by time.Duration) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for name, o := range m.objects {
+		o.modified = o.modified.Add(-by)
+		m.objects[name] = o
+	}
+	for name, begun := range m.uploads {
+		m.uploads[name] = begun.Add(-by)
+	}
+}
+
+// Abandon begins an upload that nobody completes.
+func (m *Memory) Abandon(name string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.uploads == nil {
+		m.uploads = map[string]time.Time{}
+	}
+	m.uploads[name] = time.Now()
+}
+
+// Remove removes an object.
+func (m *Memory) Remove(ctx context.Context, name string) error {
+	if err := m.begin(ctx, "remove", name); err != nil {
+		return err
+	}
+	m.Delete(name)
+	return nil
+}
+
+// Uploads tells of each upload that was not completed.
+func (m *Memory) Uploads(ctx context.Context, each func(name, id string, begun time.Time) error) error {
+	if err := m.begin(ctx, "uploads", ""); err != nil {
+		return err
+	}
+	m.mu.Lock()
+	uploads := maps.Clone(m.uploads)
+	m.mu.Unlock()
+	for name, begun := range uploads {
+		if err := each(name, "id of "+name, begun); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Abort ends such an upload.
+func (m *Memory) Abort(ctx context.Context, name, id string) error {
+	if err := m.begin(ctx, "abort", name); err != nil {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if id != "id of "+name {
+		return fmt.Errorf("abort %s: no upload %q", name, id)
+	}
+	delete(m.uploads, name)
 	return nil
 }
