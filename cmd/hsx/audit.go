@@ -1,15 +1,14 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
 
-	"hsx/shard"
 	"hsx/validate"
 	"hsx/validate/report"
 )
@@ -75,14 +74,14 @@ func runAudit(cmd *cobra.Command, args []string, o auditOptions) error {
 	dir := args[0]
 	var partials []*validate.Partial
 	if o.merge {
-		if partials, err = readPartials(args); err != nil {
+		if partials, err = readPartials(cmd.Context(), args); err != nil {
 			return err
 		}
 		dir = partials[0].Dataset
 	}
-	ds, err := shard.Open(dir)
+	ds, err := openDataset(cmd.Context(), dir)
 	if err != nil {
-		return fmt.Errorf("open dataset: %w", err)
+		return err
 	}
 	meter := newMeter(cmd.ErrOrStderr(), "audit")
 	opt := validate.Options{Only: o.against.only, Skip: o.against.skip, Keep: o.keep, Progress: meter.set}
@@ -109,10 +108,10 @@ func runAudit(cmd *cobra.Command, args []string, o auditOptions) error {
 	return o.print(cmd, a)
 }
 
-func readPartials(paths []string) ([]*validate.Partial, error) {
+func readPartials(ctx context.Context, paths []string) ([]*validate.Partial, error) {
 	var out []*validate.Partial
 	for _, path := range paths {
-		data, err := os.ReadFile(path)
+		data, err := readFile(ctx, path)
 		if err != nil {
 			return nil, err
 		}
@@ -130,7 +129,7 @@ func readPartials(paths []string) ([]*validate.Partial, error) {
 
 func (o *auditOptions) print(cmd *cobra.Command, a *validate.Audit) error {
 	if o.html != "" {
-		if err := writePage(o.html, func(w io.Writer) error { return report.Write(w, a) }); err != nil {
+		if err := writePage(cmd.Context(), o.html, func(w io.Writer) error { return report.Write(w, a) }); err != nil {
 			return err
 		}
 	}

@@ -79,7 +79,7 @@ type benchOptions struct {
 }
 
 func runBench(cmd *cobra.Command, o *benchOptions) error {
-	judge, err := o.judge.judgement()
+	judge, err := o.judge.judgement(cmd.Context())
 	if err != nil {
 		return err
 	}
@@ -219,7 +219,7 @@ promise, margin or baseline, and print it in any form.`,
 		Example: "  hsx bench report bench.jsonl\n  hsx bench report --promised train.log --html report.html bench.jsonl",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			judge, err := j.judgement()
+			judge, err := j.judgement(cmd.Context())
 			if err != nil {
 				return err
 			}
@@ -246,7 +246,7 @@ same prompts.`,
 		Example: "  hsx bench compare new.jsonl old.jsonl",
 		Args:    cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			judge, err := j.judgement()
+			judge, err := j.judgement(cmd.Context())
 			if err != nil {
 				return err
 			}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -14,7 +15,6 @@ import (
 	"hsx/bench/report"
 	"hsx/bench/server"
 	"hsx/format"
-	"hsx/shard"
 	"hsx/validate"
 )
 
@@ -55,7 +55,7 @@ func (j *judgeFlags) add(f *pflag.FlagSet) {
 }
 
 // judgement reads what the flags name, before hours are spent on a measurement.
-func (j *judgeFlags) judgement() (bench.Judgement, error) {
+func (j *judgeFlags) judgement(ctx context.Context) (bench.Judgement, error) {
 	out := bench.Judgement{Margin: j.margin, Confidence: j.confidence, MaxTruncated: j.maxTrunc, MaxFailed: j.maxFailed}
 	for name, share := range map[string]float64{"margin": j.margin, "max-truncated": j.maxTrunc, "max-failed": j.maxFailed} {
 		if !(share > 0 && share <= 1) {
@@ -92,7 +92,7 @@ func (j *judgeFlags) judgement() (bench.Judgement, error) {
 	if err := j.readPromise(&out); err != nil {
 		return out, err
 	}
-	if err := j.readLayers(); err != nil {
+	if err := j.readLayers(ctx); err != nil {
 		return out, err
 	}
 	if j.baseline != "" {
@@ -144,13 +144,13 @@ func readJournal(path string) (*bench.Log, error) {
 }
 
 // readLayers reads what data and draft say of the layers.
-func (j *judgeFlags) readLayers() error {
+func (j *judgeFlags) readLayers(ctx context.Context) error {
 	if j.data == "" && j.draft == "" {
 		return nil
 	}
 	j.layers = &validate.ConfigInput{Family: j.family}
 	if j.data != "" {
-		ds, err := shard.Open(j.data)
+		ds, err := datasetAt(ctx, j.data)
 		if err != nil {
 			return fmt.Errorf("open --data: %w", err)
 		}
@@ -233,7 +233,7 @@ func (j *judgeFlags) write(cmd *cobra.Command, r *bench.Report) error {
 	if err != nil || j.html == "" {
 		return err
 	}
-	return writePage(j.html, func(w io.Writer) error { return report.HTML(w, r) })
+	return writePage(cmd.Context(), j.html, func(w io.Writer) error { return report.HTML(w, r) })
 }
 
 // verdict is the exit of a report.

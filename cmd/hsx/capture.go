@@ -115,6 +115,9 @@ func (o *captureOptions) options() error {
 		}
 	}
 	var err error
+	if o.out, err = onDisk(o.out); err != nil {
+		return err
+	}
 	if o.live.CommitBytes, err = parseSize(o.shardSize); err != nil {
 		return usagef("--shard-size: %w", err)
 	}

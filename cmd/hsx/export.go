@@ -72,9 +72,9 @@ func runExport(cmd *cobra.Command, dir string, f exportFlags) error {
 	if opt.VocabMap, err = f.vocabMap(); err != nil {
 		return err
 	}
-	ds, err := shard.Open(dir)
+	ds, err := openDataset(cmd.Context(), dir)
 	if err != nil {
-		return fmt.Errorf("open dataset: %w", err)
+		return err
 	}
 	if err := f.readTarget(&opt, ds.Manifest()); err != nil {
 		return err

@@ -81,6 +81,9 @@ func (f *exportFlags) options() (o export.Options, err error) {
 	if f.out == "" && !f.dryRun {
 		return o, usagef("--out is missing: name the directory of the files")
 	}
+	if f.out, err = onDisk(f.out); err != nil {
+		return o, err
+	}
 	c, err := format.ParseConvention(f.convention)
 	if err != nil {
 		return o, usagef("--convention: %w", err)

@@ -2,11 +2,9 @@ package main
 
 import (
 	"fmt"
-	"os"
 
 	"github.com/spf13/cobra"
 
-	"hsx/shard"
 	"hsx/validate"
 )
 
@@ -28,9 +26,9 @@ dump of all layers: a few hundred tokens from each of a few texts are enough.`,
 			if err := placeFor("--out", out); err != nil {
 				return err
 			}
-			ds, err := shard.Open(args[0])
+			ds, err := openDataset(cmd.Context(), args[0])
 			if err != nil {
-				return fmt.Errorf("open dataset: %w", err)
+				return err
 			}
 			var data []byte
 			var ref *validate.Reference
@@ -43,7 +41,7 @@ dump of all layers: a few hundred tokens from each of a few texts are enough.`,
 			if err != nil {
 				return fmt.Errorf("fingerprint %s: %w", args[0], err)
 			}
-			if err := os.WriteFile(out, data, 0o644); err != nil {
+			if err := writeFile(cmd.Context(), out, data); err != nil {
 				return err
 			}
 			_, err = fmt.Fprintf(cmd.OutOrStdout(), "wrote %s: %s of %s, from %s\n", out,

@@ -16,6 +16,8 @@ import (
 	"hsx/capture"
 	"hsx/format"
 	"hsx/format/producer"
+	"hsx/internal/mapped"
+	"hsx/internal/objstore"
 	"hsx/shard"
 	"hsx/validate"
 )
@@ -117,6 +119,13 @@ type ingestResult struct {
 const listed = 20
 
 func runIngest(cmd *cobra.Command, paths []string, o ingestOptions) error {
+	ctx, stderr := cmd.Context(), cmd.ErrOrStderr()
+	var err error
+	if o.follow.on || !objstore.Is(o.out) {
+		if o.out, err = onDisk(o.out); err != nil {
+			return err
+		}
+	}
 	facts, err := o.facts.facts()
 	if err != nil {
 		return err
@@ -132,21 +141,18 @@ func runIngest(cmd *cobra.Command, paths []string, o ingestOptions) error {
 	if o.out == "" && !o.dryRun {
 		return usagef("--out is missing: name the dataset's directory")
 	}
-	for _, path := range paths { // before the dataset is made
-		if _, err := os.Stat(path); err != nil {
-			return fmt.Errorf("list inputs: %w", err)
-		}
+	if paths, copt.Tree, err = o.inputs(ctx, paths); err != nil {
+		return err
 	}
 	follow, err := o.follow.options(cmd, o, paths)
 	if err != nil {
 		return err
 	}
-	if ds, err := shard.Open(o.out); err == nil && facts.Layers != nil { // else the writer makes one, or says why not
+	if ds, err := openDataset(ctx, o.out); err == nil && facts.Layers != nil { // else the writer makes one, or says why not
 		if err := sameLayers(ds.Manifest().Layout(), facts.Layers); err != nil {
 			return fmt.Errorf("add %s to %s: %w", facts.Layers, o.out, err)
 		}
 	}
-	ctx, stderr := cmd.Context(), cmd.ErrOrStderr()
 	if facts.Layers != nil {
 		say(stderr, "layers: %s", facts.Layers)
 	}
@@ -169,12 +175,12 @@ func runIngest(cmd *cobra.Command, paths []string, o ingestOptions) error {
 		}
 	}
 	if !o.dryRun {
-		w, err = shard.OpenWriter(o.out, shard.Options{
+		w, err = openWriter(ctx, o.out, shard.Options{
 			ShardBytes: size, BatchBytes: min(size, shard.DefaultBatchBytes), WrittenBy: version(), Target: facts.Target, Compress: o.compress,
 			Partition: partition(copt, plan), Committed: durable.set,
 		})
 		if err != nil {
-			return fmt.Errorf("open dataset: %w", err)
+			return err
 		}
 		defer func() { _ = w.Close() }() // after the commit there is nothing to lose
 		sink = w
@@ -194,7 +200,7 @@ func runIngest(cmd *cobra.Command, paths []string, o ingestOptions) error {
 		if err := commit(context.WithoutCancel(ctx)); err != nil {
 			return fmt.Errorf("commit %s: %w", o.out, err) // a result that is not there is not told
 		}
-		if ds, err := shard.Open(o.out); err == nil {
+		if ds, err := openDataset(context.WithoutCancel(ctx), o.out); err == nil {
 			res.manifest = ds.Manifest()
 			res.Shards, res.Rows = len(res.manifest.Shards), res.manifest.Rows
 		}
@@ -211,6 +217,29 @@ func runIngest(cmd *cobra.Command, paths []string, o ingestOptions) error {
 		return errBadData
 	}
 	return err
+}
+
+// inputs is the local paths of what the user named, or the tree when that is in a store.
+func (o *ingestOptions) inputs(ctx context.Context, names []string) (paths []string, in capture.Tree, err error) {
+	for _, name := range names { // before the dataset is made
+		if objstore.Is(name) && strings.HasPrefix(o.out, strings.TrimSuffix(name, "/")+"/") {
+			return nil, nil, usagef("--out %s lies among the dumps in %s", o.out, name)
+		}
+		p, err := placeOf(ctx, name)
+		switch {
+		case err != nil:
+			return nil, nil, err
+		case p.store != nil && (len(names) > 1 || o.follow.on || o.root != ""):
+			return nil, nil, usagef("%s: dumps in a store are read from one prefix at a time, without --follow and --root", name)
+		case p.store != nil:
+			return nil, dumpTree{p.store, mapped.NewChunks()}, nil
+		}
+		if _, err := os.Stat(p.path); err != nil {
+			return nil, nil, fmt.Errorf("list inputs: %w", err)
+		}
+		paths = append(paths, p.path)
+	}
+	return paths, nil, nil
 }
 
 // once reads what is there.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"os"
@@ -12,6 +13,7 @@ import (
 
 	"hsx/capture"
 	"hsx/format"
+	"hsx/internal/objstore"
 	"hsx/shard"
 )
 
@@ -34,8 +36,8 @@ that cannot be read is described as far as it goes (exit 3).`,
 		GroupID: "data",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if isDataset(args[0]) {
-				return inspectDataset(cmd.OutOrStdout(), args[0], asJSON)
+			if objstore.Is(args[0]) || isDataset(args[0]) {
+				return inspectDataset(cmd.Context(), cmd.OutOrStdout(), args[0], asJSON)
 			}
 			f, err := facts.facts()
 			if err != nil {
@@ -63,10 +65,10 @@ func isDataset(path string) bool {
 	return err == nil && info.IsDir()
 }
 
-func inspectDataset(w io.Writer, dir string, asJSON bool) error {
-	ds, err := shard.Open(dir)
+func inspectDataset(ctx context.Context, w io.Writer, dir string, asJSON bool) error {
+	ds, err := openDataset(ctx, dir)
 	if err != nil {
-		return fmt.Errorf("open dataset: %w", err)
+		return err
 	}
 	m := ds.Manifest()
 	if asJSON {

@@ -90,6 +90,7 @@ func TestJSONDocuments(t *testing.T) {
 		"merge":                   {{"merge", "--out", at("merged"), at("ds")}},
 		"export":                  {{"export", "--to", "specforge", "--out", at("export"), at("ds")}},
 		"capture":                 {{"capture", "--url", fakeSGLang(t), "--prompts", capturePrompts(t, 3), "--out", at("captured"), "--final", "post"}},
+		"gc":                      {{"gc", at("ds")}},
 		"version":                 {{"version"}},
 		"fingerprint":             nil, // writes a file
 	}

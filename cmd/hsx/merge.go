@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"strings"
 
@@ -30,7 +31,7 @@ part that is missing, there twice, not done or of another plan is named and refu
 			if out == "" {
 				return usagef("--out is missing: name the new dataset's directory")
 			}
-			m, err := mergeInto(out, args, shard.MergeOptions{Copy: doCopy, WrittenBy: version()})
+			m, err := mergeInto(cmd.Context(), out, args, shard.MergeOptions{Copy: doCopy, WrittenBy: version()})
 			if err != nil {
 				return fmt.Errorf("merge into %s: %w", out, err)
 			}
@@ -51,16 +52,23 @@ part that is missing, there twice, not done or of another plan is named and refu
 }
 
 // mergeInto merges datasets into one where the user named it.
-func mergeInto(out string, names []string, opt shard.MergeOptions) (*shard.Manifest, error) {
+func mergeInto(ctx context.Context, out string, names []string, opt shard.MergeOptions) (*shard.Manifest, error) {
+	to, err := placeOf(ctx, out)
+	if err != nil {
+		return nil, err
+	}
 	var sources []*shard.Dataset
 	for _, name := range names {
-		ds, err := shard.Open(name)
+		ds, err := datasetAt(ctx, name)
 		if err != nil {
 			return nil, err
 		}
 		sources = append(sources, ds)
 	}
-	return shard.Merge(out, sources, opt)
+	if to.store != nil {
+		return shard.MergeObjects(ctx, to.store, sources, opt)
+	}
+	return shard.Merge(to.path, sources, opt)
 }
 
 // mergeResult is the JSON document of hsx merge.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -12,6 +13,7 @@ import (
 	"unicode/utf8"
 
 	"hsx/format"
+	"hsx/internal/objstore"
 	"hsx/shard"
 )
 
@@ -27,9 +29,10 @@ func printJSON(w io.Writer, v any) error {
 
 // placeFor reports why a file could not be written, before the work that is to fill it.
 func placeFor(flag, path string) error {
-	if path == "" {
+	if path == "" || objstore.Is(path) {
 		return nil
 	}
+	path = strings.TrimPrefix(path, "file://")
 	if info, err := os.Stat(filepath.Dir(path)); err != nil {
 		return fmt.Errorf("write %s: %w", flag, err)
 	} else if !info.IsDir() {
@@ -39,12 +42,12 @@ func placeFor(flag, path string) error {
 }
 
 // writePage draws a page, and writes it once it is whole.
-func writePage(path string, draw func(io.Writer) error) error {
+func writePage(ctx context.Context, path string, draw func(io.Writer) error) error {
 	var page bytes.Buffer
 	if err := draw(&page); err != nil {
 		return fmt.Errorf("draw the report: %w", err)
 	}
-	return os.WriteFile(path, page.Bytes(), 0o644)
+	return writeFile(ctx, path, page.Bytes())
 }
 
 // bytesText is a size for people: "1.5 MB".

@@ -81,7 +81,12 @@ func runPlan(cmd *cobra.Command, paths []string, o ingestOptions, parts int) err
 	if _, err := parseSize(o.shardSize); err != nil {
 		return usagef("--shard-size: %w", err)
 	}
-	plan, err := capture.NewPlan(cmd.Context(), paths, copt)
+	local, tree, err := o.inputs(cmd.Context(), paths)
+	if err != nil {
+		return err
+	}
+	copt.Tree = tree
+	plan, err := capture.NewPlan(cmd.Context(), local, copt)
 	if err != nil {
 		return fmt.Errorf("list inputs: %w", err)
 	}

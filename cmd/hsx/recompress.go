@@ -81,16 +81,16 @@ func (r shardsResult) String() string {
 
 func runRecompress(cmd *cobra.Command, dir string, opt shard.Options, asJSON bool) (err error) {
 	start := time.Now()
-	ds, err := shard.Open(dir) // a writer would make one
+	ds, err := openDataset(cmd.Context(), dir) // a writer would make one
 	if err != nil {
-		return fmt.Errorf("open dataset: %w", err)
+		return err
 	}
 	m := ds.Manifest()
 	res := recompressResult{Before: shardsOf(m), Rows: m.Rows, Tokens: m.Tokens}
 	opt.Partition = m.Partition
-	w, err := shard.OpenWriter(dir, opt)
+	w, err := openWriter(cmd.Context(), dir, opt)
 	if err != nil {
-		return fmt.Errorf("open dataset: %w", err)
+		return err
 	}
 	bar := newProgress(cmd.ErrOrStderr(), "recompress", res.Before.Bytes)
 	var done atomic.Int64
@@ -99,8 +99,8 @@ func runRecompress(cmd *cobra.Command, dir string, opt shard.Options, asJSON boo
 	if err := errors.Join(err, w.Close()); err != nil {
 		return fmt.Errorf("recompress %s: %w", dir, err)
 	}
-	if ds, err = shard.Open(dir); err != nil {
-		return fmt.Errorf("open dataset: %w", err)
+	if ds, err = openDataset(cmd.Context(), dir); err != nil {
+		return err
 	}
 	res.After = shardsOf(ds.Manifest())
 	res.Seconds = time.Since(start).Seconds()

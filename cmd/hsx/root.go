@@ -29,7 +29,7 @@ was done and the data (with bench --gate: the verdict) is not good; 130 interrup
 	}
 	root.AddGroup(&cobra.Group{ID: "data", Title: "Data:"}, &cobra.Group{ID: "serve", Title: "Serving:"}, &cobra.Group{ID: "other", Title: "Other:"})
 	root.AddCommand(newIngestCommand(), newPlanCommand(), newInspectCommand(), newVerifyCommand(), newValidateCommand(), newAuditCommand(),
-		newFingerprintCommand(), newCaptureCommand(), newServeCommand(), newMergeCommand(), newRecompressCommand(), newExportCommand(), newBenchCommand(),
+		newFingerprintCommand(), newCaptureCommand(), newServeCommand(), newMergeCommand(), newRecompressCommand(), newGCCommand(), newExportCommand(), newBenchCommand(),
 		newDemoCommand(), newVersionCommand())
 	root.SetHelpCommandGroupID("other")
 	root.SetCompletionCommandGroupID("other")

@@ -74,6 +74,9 @@ func runServe(cmd *cobra.Command, o serveOptions) (err error) {
 	if o.out == "" {
 		return usagef("--out is missing: name the dataset's directory")
 	}
+	if o.out, err = onDisk(o.out); err != nil {
+		return err
+	}
 	facts, err := o.facts.facts()
 	if err != nil {
 		return err

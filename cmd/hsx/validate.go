@@ -7,7 +7,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"hsx/shard"
 	"hsx/validate"
 )
 
@@ -63,9 +62,9 @@ func runValidate(cmd *cobra.Command, dir string, a againstFlags, opt validate.Op
 	if opt.Sample < 1 || opt.Keep < 1 {
 		return usagef("--sample, --keep: %d and %d, want both above 0", opt.Sample, opt.Keep)
 	}
-	ds, err := shard.Open(dir)
+	ds, err := openDataset(cmd.Context(), dir)
 	if err != nil {
-		return fmt.Errorf("open dataset: %w", err)
+		return err
 	}
 	opt.Only, opt.Skip = a.only, a.skip
 	meter := newMeter(cmd.ErrOrStderr(), "validate")

@@ -52,12 +52,12 @@ func runVerify(cmd *cobra.Command, dir string, asJSON bool) error {
 		res.Damage = append(res.Damage, damage{c.File, c.Row, c.ID, c.Err.Error()})
 		say(cmd.ErrOrStderr(), "damaged: %s", c)
 	}
-	ds, err := shard.Open(dir)
+	ds, err := openDataset(cmd.Context(), dir)
 	var c *shard.CorruptError
 	if errors.As(err, &c) { // the manifest itself: a finding, as any other damage
 		report(c)
 	} else if err != nil {
-		return fmt.Errorf("open dataset: %w", err)
+		return err
 	} else {
 		m := ds.Manifest()
 		res.Shards, res.Rows = len(m.Shards), m.Rows

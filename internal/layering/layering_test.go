@@ -49,7 +49,7 @@ func TestImports(t *testing.T) {
 		"bench":               "bench/stats bench/prompts bench/server",
 		"bench/report":        "bench bench/stats bench/server internal/chart",
 		"cmd/hsx": codecs + "capture capture/flight capture/live capture/receive shard validate validate/report export bench bench/stats bench/prompts bench/server bench/report " +
-			"internal/atomicfile internal/mapped internal/simserver",
+			"internal/atomicfile internal/mapped internal/objstore internal/simserver",
 	}
 	owners := map[string]string{ // dependency that must not spread → the packages that may import it
 		"github.com/apache/arrow": "shard export capture/flight",
