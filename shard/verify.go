@@ -89,12 +89,17 @@ func (d *Dataset) verifyShard(ctx context.Context, i int, report func(*CorruptEr
 }
 
 // hashFile is the XXH3-128 of a whole file, each step of which it hands to use. What is
-// sparse of it is fetched while the step before is hashed.
+// sparse of it is fetched, and the rest mapped, while the step before is hashed.
 func hashFile(ctx context.Context, f *mapped.File, use func(step []byte) error) (sum Digest, err error) {
 	data := f.Bytes()
 	need := func(at int) chan error {
 		err := make(chan error, 1)
-		go func() { err <- f.Need(data[min(at, len(data)):min(at+verifyStep, len(data))]) }()
+		go func() {
+			step := data[min(at, len(data)):min(at+verifyStep, len(data))]
+			e := f.Need(step)
+			f.PopulatePart(step)
+			err <- e
+		}()
 		return err
 	}
 	var h xxh3.Hasher
