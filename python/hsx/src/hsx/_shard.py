@@ -294,6 +294,8 @@ def _schema(manifest: Manifest, *, split: bool) -> pa.Schema:
     for s in manifest.states:
         halves = split and s.dtype != "float32"
         metadata = {"hsx.dtype": s.dtype} if halves or s.dtype == "bfloat16" else {}
+        if halves:
+            metadata["hsx.turned"] = "left by 1"
         if s.norm is not None:
             metadata["hsx.norm"] = s.norm
         states = pa.list_(pa.list_(pa.uint8() if halves else _STORED[s.dtype], manifest.hidden_size))
