@@ -24,6 +24,7 @@ type committer struct {
 	fresh    bool // there is no manifest yet
 	box      *outbox
 	single   *batch
+	spare    *batch  // of the writer, while shards are rewritten
 	pack     *packer // nil: shards are written plain
 }
 

@@ -77,7 +77,11 @@ func (w *Writer) rewrite(ctx context.Context, do func(*committer) error) error {
 		return err
 	}
 	w.seen = nil // its shards may go
-	return w.ask(ctx, task{rewrite: do})
+	return w.ask(ctx, task{rewrite: func(c *committer) error {
+		c.spare = <-w.free // it is there, and empty: nothing is put meanwhile
+		defer func() { c.spare.reset(); w.free <- c.spare }()
+		return do(c)
+	}})
 }
 
 // unchanged is an error of a rewriting that left the dataset as it was.
@@ -142,7 +146,8 @@ func (c *committer) join(ctx context.Context, i, end int) (info Info, err error)
 		return Info{}, err
 	}
 	out.layout, out.rewritten = c.manifest.Layout(), true
-	cp := &copier{out: out, limit: c.opt.BatchBytes, gathered: newBatch(c.opt.BatchBytes), single: newBatch(0)}
+	c.spare.reset() // of a joining that failed
+	cp := &copier{out: out, limit: c.opt.BatchBytes, gathered: c.spare, single: newBatch(0)}
 	for ; i < end && err == nil; i++ {
 		ds.shardSamples(ctx, i, func(s *format.Sample, serr error) bool {
 			if err = serr; err == nil {

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
+	"runtime/debug"
 	"strings"
 	"time"
 
@@ -14,6 +16,9 @@ import (
 	"hsx/format"
 	"hsx/shard"
 )
+
+// serveMemory is what the Go heap of a receiver should take, of at most 512 MiB.
+const serveMemory = 400 << 20
 
 type serveOptions struct {
 	out, shardSize string
@@ -88,6 +93,11 @@ func runServe(cmd *cobra.Command, o serveOptions) (err error) {
 	ropt, err := o.serve.options(o.out)
 	if err != nil {
 		return err
+	}
+	// Batches and joined shards are short-lived and large: collect them before the heap is
+	// twice what is in use. GOMEMLIMIT says otherwise.
+	if debug.SetMemoryLimit(-1) == math.MaxInt64 {
+		debug.SetMemoryLimit(serveMemory)
 	}
 	ctx, stderr := cmd.Context(), cmd.ErrOrStderr()
 	ropt.Facts, ropt.Rejected, ropt.Uncompacted = facts, tellRejected(stderr), tellUncompacted(stderr)

@@ -110,11 +110,12 @@ func TestServeSoak(t *testing.T) {
 			t.Errorf("%s grew from %v to %v", what, a, b)
 		}
 	}
+	most := 0.0
 	for _, l := range looks {
-		if l.heap > 512<<20 {
-			t.Errorf("heap has %.0f bytes, want at most 512 MiB", l.heap)
-			break
-		}
+		most = max(most, l.heap)
+	}
+	if t.Logf("heap at most %.0f MiB", most/(1<<20)); most > 512<<20 {
+		t.Errorf("heap has %.0f bytes, want at most 512 MiB", most)
 	}
 	s.quiet(t)
 	s.end(t)
