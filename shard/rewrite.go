@@ -76,11 +76,15 @@ func (w *Writer) rewrite(ctx context.Context, do func(*committer) error) error {
 	if err := w.flush(ctx); err != nil {
 		return err
 	}
-	w.seen = nil // its shards may go
 	return w.ask(ctx, task{rewrite: func(c *committer) error {
 		c.spare = <-w.free // it is there, and empty: nothing is put meanwhile
 		defer func() { c.spare.reset(); w.free <- c.spare }()
-		return do(c)
+		before := c.manifest
+		err := do(c)
+		if c.manifest != before {
+			w.seen = nil // its shards went; the caller waits, so this is its turn too
+		}
+		return err
 	}})
 }
 

@@ -148,6 +148,29 @@ func checkServed(t *testing.T, ds string, acknowledged []int) {
 	}
 }
 
+// killServing kills a receiver and starts it again, at most so often and while clients
+// have more to send: each time after up to some more answers of those that got counts,
+// and a while. It returns the receiver that runs, and the number of kills.
+func killServing(t *testing.T, s *serving, args []string, kills int, answers int64, while time.Duration, more func() bool, got *atomic.Int64, began func(*serving)) (*serving, int) {
+	t.Helper()
+	rng := rand.New(rand.NewPCG(uint64(time.Now().UnixNano()), 0))
+	killed := 0
+	for ; killed < kills && more(); killed++ {
+		before := got.Load()
+		for end := time.Now().Add(10 * time.Second); got.Load() < before+rng.Int64N(answers) && time.Now().Before(end); {
+			time.Sleep(time.Millisecond)
+		}
+		time.Sleep(time.Duration(rng.Int64N(int64(while))))
+		_ = s.cmd.Process.Kill() // it may have ended
+		if err := <-s.done; err == nil {
+			t.Error("serve: exit 0 after a kill")
+		}
+		s = startServing(t, process(t, args...))
+		began(s)
+	}
+	return s, killed
+}
+
 // TestServeKill kills the receiver at any instant while clients send: what was
 // acknowledged is there, once.
 func TestServeKill(t *testing.T) {
@@ -178,21 +201,7 @@ func TestServeKill(t *testing.T) {
 			}
 		})
 	}
-	rng := rand.New(rand.NewPCG(uint64(time.Now().UnixNano()), 0))
-	killed := 0
-	for ; killed < kills && got.Load() < clients*each; killed++ {
-		before := got.Load()
-		for end := time.Now().Add(10 * time.Second); got.Load() < before+rng.Int64N(20) && time.Now().Before(end); {
-			time.Sleep(time.Millisecond)
-		}
-		time.Sleep(time.Duration(rng.IntN(5000)) * time.Microsecond)
-		_ = s.cmd.Process.Kill() // it may have ended
-		if err := <-s.done; err == nil {
-			t.Error("serve: exit 0 after a kill")
-		}
-		s = startServing(t, process(t, args...))
-		url.Store(s.url)
-	}
+	s, killed := killServing(t, s, args, kills, 20, 5*time.Millisecond, func() bool { return got.Load() < clients*each }, &got, func(s *serving) { url.Store(s.url) })
 	wg.Wait()
 	s.end(t)
 	t.Logf("%d kills", killed)

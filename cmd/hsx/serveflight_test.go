@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"math/rand/v2"
 	"net/http"
 	"path/filepath"
 	"sync"
@@ -130,21 +129,7 @@ func TestServeFlightKill(t *testing.T) {
 			}
 		})
 	}
-	rng := rand.New(rand.NewPCG(uint64(time.Now().UnixNano()), 0))
-	killed := 0
-	for ; killed < kills && got.Load() < clients*each; killed++ {
-		before := got.Load()
-		for end := time.Now().Add(10 * time.Second); got.Load() < before+rng.Int64N(6) && time.Now().Before(end); {
-			time.Sleep(time.Millisecond)
-		}
-		time.Sleep(time.Duration(rng.IntN(20000)) * time.Microsecond)
-		_ = s.cmd.Process.Kill() // it may have ended
-		if err := <-s.done; err == nil {
-			t.Error("serve: exit 0 after a kill")
-		}
-		s = startServing(t, process(t, args...))
-		addr.Store(s.grpc)
-	}
+	s, killed := killServing(t, s, args, kills, 6, 20*time.Millisecond, func() bool { return got.Load() < clients*each }, &got, func(s *serving) { addr.Store(s.grpc) })
 	wg.Wait()
 	res, err := http.Get(s.url + "/v1/status")
 	if err != nil {
