@@ -249,8 +249,8 @@ func copyShard(w io.Writer, from place, s Info) error {
 	if err != nil {
 		return err
 	}
-	sum, err := hashFile(context.Background(), f, func(step []byte) error {
-		_, err := w.Write(step)
+	sum, err := hashFile(context.Background(), f, func(part []byte) error {
+		_, err := w.Write(part)
 		return err
 	})
 	if err := errors.Join(err, f.Close()); err != nil {

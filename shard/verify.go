@@ -1,7 +1,6 @@
 package shard
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,9 +14,6 @@ import (
 	"hsx/format"
 	"hsx/internal/mapped"
 )
-
-// verifyStep is how much of a file is hashed between looks at the context, and fetched at once.
-const verifyStep = 32 << 20
 
 // Verify compares every byte of the dataset with what was written: each listed
 // shard with its size and XXH3-128, and both journals with the manifest (which Open
@@ -63,9 +59,9 @@ func (d *Dataset) verifyShard(ctx context.Context, i int, report func(*CorruptEr
 	size := int64(len(f.Bytes()))
 	var sum Digest
 	if size == info.Bytes { // else the size says enough
-		sum, err = hashFile(ctx, f, func(step []byte) error {
+		sum, err = hashFile(ctx, f, func(part []byte) error {
 			if progress != nil {
-				progress(int64(len(step)))
+				progress(int64(len(part)))
 			}
 			return nil
 		})
@@ -88,42 +84,12 @@ func (d *Dataset) verifyShard(ctx context.Context, i int, report func(*CorruptEr
 	return nil
 }
 
-// hashFile is the XXH3-128 of a whole file, each step of which it hands to use. What is
-// sparse of it is fetched, and the rest mapped, while the step before is hashed.
-func hashFile(ctx context.Context, f *mapped.File, use func(step []byte) error) (sum Digest, err error) {
-	data := f.Bytes()
-	need := func(at int) chan error {
-		err := make(chan error, 1)
-		go func() {
-			step := data[min(at, len(data)):min(at+verifyStep, len(data))]
-			e := f.Need(step)
-			f.PopulatePart(step)
-			err <- e
-		}()
-		return err
-	}
+// hashFile is the XXH3-128 of a whole file, each part of which it hands to use.
+func hashFile(ctx context.Context, f *mapped.File, use func(part []byte) error) (Digest, error) {
 	var h xxh3.Hasher
-	next := need(0)
-	defer func() { // the file is closed after that
-		if next != nil {
-			<-next //nolint:errcheck // nobody reads what it brought
-		}
-	}()
-	err = mapped.Guard(func() error {
-		for at := 0; at < len(data); at += verifyStep {
-			err := cmp.Or(<-next, ctx.Err())
-			next = nil
-			if err != nil {
-				return err
-			}
-			next = need(at + verifyStep)
-			step := data[at:min(at+verifyStep, len(data))]
-			_, _ = h.Write(step) // never fails
-			if err := use(step); err != nil {
-				return err
-			}
-		}
-		return nil
+	err := f.Stream(ctx, func(part []byte) error {
+		_, _ = h.Write(part) // never fails
+		return use(part)
 	})
 	return Digest(h.Sum128().Bytes()), err
 }

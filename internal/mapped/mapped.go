@@ -93,12 +93,9 @@ const populateLimit = 1 << 30
 
 // Populate brings all but very large files into memory with one call instead of a
 // fault for every few pages. It is a hint: what it does not do, the faults will.
-func (m *File) Populate() { m.PopulatePart(m.data) }
-
-// PopulatePart does that for a part of Bytes, which begins with a page.
-func (m *File) PopulatePart(part []byte) {
-	if n := len(part); n > 0 && n <= populateLimit && m.sparse == nil {
-		_ = populate(part) // only a hint
+func (m *File) Populate() {
+	if n := len(m.data); n > 0 && n <= populateLimit && m.sparse == nil {
+		_ = populate(m.data) // only a hint
 	}
 }
 
