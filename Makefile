@@ -17,6 +17,7 @@ ROUNDS    ?= 3
 MIB       ?= 60
 SAMPLES   ?= 20000
 LARGE     ?= 1
+DISK      ?= 200
 PKG       ?= ./...
 OUT       ?= bench
 WORK      ?= build/peers
@@ -28,7 +29,7 @@ FIXTURES  ?= $(HSX_FIXTURES)
 TAGS      ?= disable_grpc_modules
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo check fmt vet tidy-diff staticcheck lint race test bench bench-page bench-compare soak fuzz update cover interop deep servers objects slurm ray k8s peers scale tidy clean
+.PHONY: help build demo check fmt vet tidy-diff staticcheck lint race test bench bench-page bench-compare soak fuzz update cover interop deep servers objects slurm ray k8s peers scale slow-disk tidy clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' Makefile
@@ -115,6 +116,9 @@ k8s: ## the manifests of examples/k8s against the schemas of Kubernetes
 
 objects: build ## object stores against a real S3 server, built from the Go module proxy
 	GO='$(GO)' PYTHON='$(PYTHON)' interop/objects/run.sh
+
+slow-disk: ## DISK=200 MIB=60 ROUNDS=3: ingest with and without --compress where DISK MB a second are written; as root
+	DISK='$(DISK)' MIB='$(MIB)' ROUNDS='$(ROUNDS)' GO='$(GO)' scripts/slow-disk.sh
 
 peers: build ## GIB=2 ROUNDS=3: hsx against cp, pyarrow, datasets, xxhsum and the loaders of SpecForge and speculators
 	GIB='$(GIB)' ROUNDS='$(ROUNDS)' WORK='$(WORK)' PEERS='$(PEERS)' PYTHON='$(PYTHON)' scripts/peers.sh

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 )
@@ -20,6 +21,7 @@ func tables() []table {
 		{"ratios", ratios},
 		{"loaders", loaders},
 		{"compression", compression},
+		{"disks", disks},
 		{"stages", stages},
 	}
 }
@@ -126,6 +128,17 @@ func compression(all results) string {
 	return rows("|of the bytes|GB/s", lines)
 }
 
+// disks are the ways of BenchmarkCompressed, on each disk that was measured.
+func disks(all results) string {
+	var lines [][]string
+	for _, r := range all.under("Compressed") {
+		disk, way, _ := strings.Cut(r.name, "/")
+		title := map[string]string{"plain": "`hsx ingest`", "compressed": "`hsx ingest --compress`"}[way]
+		lines = append(lines, []string{plain(disk), cmp.Or(title, way), r.number("ns/op", 1e-9), r.number("cpu-s", 1), r.number("MB/s", 1e-3), r.number("of-bytes", 1), r.number("of-plain", 1)})
+	}
+	return rows("the disk writes||wall s|CPU s|GB/s of dumps|of the bytes|rate by plain ingest's", lines)
+}
+
 // plain is the name of a way as people read it: names of benchmarks have no blanks.
 func plain(name string) string { return strings.ReplaceAll(name, "_", " ") }
 
@@ -134,7 +147,7 @@ func stages(all results) string {
 	var lines [][]string
 	for _, r := range all {
 		rate, ok := r.get("MB/s")
-		if top, _, _ := strings.Cut(r.name, "/"); !ok || top == "Commands" || top == "Peers" {
+		if top, _, _ := strings.Cut(r.name, "/"); !ok || top == "Commands" || top == "Peers" || top == "Compressed" {
 			continue
 		}
 		lines = append(lines, []string{"`" + r.pkg + "`", r.name, digits(rate / 1e3), r.number("allocs/op", 1), r.number("B/op", 1e-3)})
