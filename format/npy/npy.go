@@ -8,12 +8,13 @@ package npy
 
 import (
 	"bytes"
+	"encoding/binary"
 	"fmt"
 	"io"
 	"math"
-	"slices"
 
 	"hsx/format"
+	"hsx/internal/strided"
 )
 
 const (
@@ -58,7 +59,7 @@ func Decode(data []byte) (*format.Tensor, error) {
 	}
 	owned := false
 	if h.fortran && !flat(h.shape) {
-		raw, owned = transpose(raw, h.shape, size), true
+		raw, owned = strided.Gather(raw, h.shape, columnMajor(h.shape), size), true
 	}
 	if bigEndian && size > 1 {
 		if !owned {
@@ -114,36 +115,37 @@ func flat(shape []int64) bool {
 	return long <= 1
 }
 
-// transpose copies column-major src to row-major order. shape has no zero.
-func transpose(src []byte, shape []int64, size int) []byte {
-	strides := make([]int, len(shape)) // in bytes of src
-	step := size
+// columnMajor is the elements from one to the next of each dimension.
+func columnMajor(shape []int64) []int64 {
+	strides := make([]int64, len(shape))
+	step := int64(1)
 	for i, d := range shape {
 		strides[i] = step
-		step *= int(d)
+		step *= d
 	}
-	dst := make([]byte, len(src))
-	index := make([]int64, len(shape))
-	from := 0
-	for to := 0; to < len(dst); to += size {
-		copy(dst[to:to+size], src[from:from+size])
-		for i := len(shape) - 1; i >= 0; i-- {
-			index[i]++
-			from += strides[i]
-			if index[i] < shape[i] {
-				break
-			}
-			from -= strides[i] * int(shape[i])
-			index[i] = 0
-		}
-	}
-	return dst
+	return strides
 }
 
 // swap reverses the bytes of each element in place.
 func swap(b []byte, size int) {
-	for ; len(b) >= size; b = b[size:] {
-		slices.Reverse(b[:size])
+	switch size {
+	case 2:
+		for ; len(b) >= 8; b = b[8:] {
+			w := binary.LittleEndian.Uint64(b)
+			const even = 0x00ff00ff_00ff00ff
+			binary.LittleEndian.PutUint64(b, w>>8&even|w&even<<8)
+		}
+		for ; len(b) >= 2; b = b[2:] {
+			b[0], b[1] = b[1], b[0]
+		}
+	case 4:
+		for ; len(b) >= 4; b = b[4:] {
+			binary.LittleEndian.PutUint32(b, binary.BigEndian.Uint32(b))
+		}
+	case 8:
+		for ; len(b) >= 8; b = b[8:] {
+			binary.LittleEndian.PutUint64(b, binary.BigEndian.Uint64(b))
+		}
 	}
 }
 

@@ -17,12 +17,3 @@ func Members(data []byte) (names []string, contents [][]byte, err error) {
 	}
 	return names, contents, nil
 }
-
-// Gather is a view of elements of width bytes in row-major order.
-func Gather(src []byte, size, stride []int64, width int) []byte {
-	n := int64(width)
-	for _, d := range size {
-		n *= d
-	}
-	return gather(src, size, stride, width, n)
-}

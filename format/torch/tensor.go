@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 
 	"hsx/format"
+	"hsx/internal/strided"
 )
 
 // record is a storage whose bytes were found and measured.
@@ -76,7 +77,7 @@ func (b *builder) tensor(v *view) (format.Value, error) {
 		if b.copied += v.cost.bytes; b.copied > b.maxBytes {
 			return nil, b.fail(format.ErrLimit, v.at, "transposed tensors have more than %d bytes together, %d times the archive", b.maxBytes, maxShare)
 		}
-		t.Data = gather(t.Data, v.size, v.stride, int(width), v.cost.bytes)
+		t.Data = strided.Gather(t.Data, v.size, v.stride, int(width))
 		t.Strides = nil
 	}
 	return t, nil

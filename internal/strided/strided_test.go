@@ -1,12 +1,13 @@
-package torch_test
+package strided_test
 
 import (
 	"bytes"
+	"fmt"
 	"math/rand/v2"
 	"testing"
 
 	"hsx/format"
-	"hsx/format/torch"
+	"hsx/internal/strided"
 )
 
 // gathered is what Gather must return, element by element.
@@ -29,12 +30,14 @@ func gathered(src []byte, size, stride []int64, width int) []byte {
 func TestGather(t *testing.T) {
 	t.Parallel()
 	for _, v := range []struct{ size, stride []int64 }{
-		{[]int64{64, 96}, []int64{1, 64}},          // whole tiles
-		{[]int64{67, 101}, []int64{1, 67}},         // and what is left over on both sides
-		{[]int64{67, 101}, []int64{1, 80}},         // columns with gaps
-		{[]int64{3, 7}, []int64{1, 3}},             // less than a block
-		{[]int64{9}, []int64{3}},                   // one dimension
-		{[]int64{1, 9}, []int64{1, 2}},             // one row
+		{[]int64{64, 96}, []int64{1, 64}},  // whole tiles
+		{[]int64{67, 101}, []int64{1, 67}}, // and what is left over on both sides
+		{[]int64{67, 101}, []int64{1, 80}}, // columns with gaps
+		{[]int64{3, 7}, []int64{1, 3}},     // less than a block
+		{[]int64{9}, []int64{3}},           // one dimension
+		{[]int64{1, 9}, []int64{1, 2}},     // one row
+		{[]int64{1, 1}, []int64{1, 1}},     // one element
+		{[]int64{40, 33, 1, 1}, []int64{1, 40, 1320, 1320}},
 		{[]int64{34, 5, 33}, []int64{1, 34, 170}},  // all turned round
 		{[]int64{5, 34, 33}, []int64{1122, 1, 34}}, // each of a batch transposed
 		{[]int64{3, 36, 2, 37}, []int64{74, 222, 37 * 222, 2}},
@@ -45,7 +48,7 @@ func TestGather(t *testing.T) {
 			for i := range src {
 				src[i] = byte(i*31 + i>>8)
 			}
-			if !bytes.Equal(torch.Gather(src, v.size, v.stride, width), gathered(src, v.size, v.stride, width)) {
+			if !bytes.Equal(strided.Gather(src, v.size, v.stride, width), gathered(src, v.size, v.stride, width)) {
 				t.Errorf("size %v, strides %v, width %d: elements are not where they belong", v.size, v.stride, width)
 			}
 		}
@@ -73,8 +76,21 @@ func FuzzGather(f *testing.F) {
 		for i := range src {
 			src[i] = byte(rng.Uint32())
 		}
-		if !bytes.Equal(torch.Gather(src, size, stride, width), gathered(src, size, stride, width)) {
+		if !bytes.Equal(strided.Gather(src, size, stride, width), gathered(src, size, stride, width)) {
 			t.Fatalf("size %v, strides %v, width %d: elements are not where they belong", size, stride, width)
 		}
 	})
+}
+
+func BenchmarkGather(b *testing.B) {
+	const rows, cols = 1024, 7168
+	for _, width := range []int{1, 2, 4, 8} {
+		src := make([]byte, rows*cols*width)
+		b.Run(fmt.Sprintf("%d-byte", width), func(b *testing.B) {
+			b.SetBytes(int64(len(src)))
+			for b.Loop() {
+				strided.Gather(src, []int64{rows, cols}, []int64{1, rows}, width)
+			}
+		})
+	}
 }

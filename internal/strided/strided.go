@@ -1,4 +1,5 @@
-package torch
+// Package strided copies views of strided tensors into row-major order.
+package strided
 
 import "encoding/binary"
 
@@ -6,11 +7,18 @@ import "encoding/binary"
 // brought into the cache once, and used whole.
 const tile = 32
 
-// gather copies a view of n bytes into row-major order. Where one element of the
-// result is far from the next in src, those of another dimension may be near: the last
-// dimension and that one are copied together.
-func gather(src []byte, size, stride []int64, width int, n int64) []byte {
+// Gather is a view of src in row-major order. The view has at least one dimension and
+// no size of 0; its strides are in elements of width bytes, 1, 2, 4 or 8. The caller has
+// seen that it lies within src and that its bytes can be counted.
+func Gather(src []byte, size, stride []int64, width int) []byte {
+	n := width
+	for _, s := range size {
+		n *= int(s)
+	}
 	out := make([]byte, n)
+	size, stride = several(size, stride)
+	// Where one element of the result is far from the next in src, those of another
+	// dimension may be near: the last dimension and that one are copied together.
 	last := len(size) - 1
 	near := nearest(size, stride)
 	hops := rowMajor(size, width) // in out; those in src are stride × width
@@ -37,6 +45,17 @@ func gather(src []byte, size, stride []int64, width int, n int64) []byte {
 			return out
 		}
 	}
+}
+
+// several leaves out the dimensions of one element, but for the last.
+func several(size, stride []int64) (s, st []int64) {
+	last := len(size) - 1
+	for d, n := range size {
+		if n > 1 || d == last && len(s) == 0 {
+			s, st = append(s, n), append(st, stride[d])
+		}
+	}
+	return s, st
 }
 
 // nearest is the dimension before the last whose elements lie closest together, -1
@@ -72,9 +91,11 @@ type plane struct {
 // copy fills the plane of the result that dst begins with.
 func (p plane) copy(dst, src []byte) {
 	rows, cols := 0, 0
-	if p.width == 2 && p.fromRow == 2 {
-		rows, cols = p.rows&^3, p.cols&^3
-		p.halves(dst, src, rows, cols)
+	if p.fromRow == p.width {
+		if rows, cols = p.rows, p.cols; p.width == 2 {
+			rows, cols = rows&^3, cols&^3
+		}
+		p.tiles(dst, src, rows, cols)
 	}
 	p.plain(dst, src, 0, rows, cols)
 	p.plain(dst, src, rows, p.rows, 0)
@@ -104,28 +125,53 @@ func (p plane) plain(dst, src []byte, from, to, col int) {
 	}
 }
 
-// halves copies the first rows and cols, multiples of 4, of elements of two bytes that
-// are neighbours in the columns of src. It turns blocks of 4 by 4 in registers, collects
-// them in a tile that stays in the first cache, and copies the lines of that.
-func (p plane) halves(dst, src []byte, rows, cols int) {
-	const line = 2 * tile
-	var block [tile * line]byte
+// tiles copies the first rows and cols, multiples of 4 where elements have two bytes, of
+// elements that are neighbours in the columns of src. It collects them in a tile that
+// stays in the first cache, and copies the lines of that.
+func (p plane) tiles(dst, src []byte, rows, cols int) {
+	var block [tile * tile * 8]byte
+	line := tile * p.width
 	for c := 0; c < cols; c += tile {
 		n := min(tile, cols-c)
 		for r := 0; r < rows; r += tile {
 			high := min(tile, rows-r)
-			for j := 0; j < n; j += 4 {
-				at := 2*r + (c+j)*p.fromCol
-				turn(block[2*j:], line, src[at:], p.fromCol, high)
+			at := r*p.fromRow + c*p.fromCol
+			if p.width == 2 {
+				for j := 0; j < n; j += 4 {
+					turn(block[2*j:], line, src[at+j*p.fromCol:], p.fromCol, high)
+				}
+			} else {
+				for j := range n {
+					column(block[j*p.width:], line, src[at+j*p.fromCol:], p.width, high)
+				}
 			}
 			for i := range high {
-				copy(dst[(r+i)*p.toRow+2*c:][:2*n], block[i*line:])
+				copy(dst[(r+i)*p.toRow+c*p.width:][:n*p.width], block[i*line:])
 			}
 		}
 	}
 }
 
-// turn makes of four columns of src, hop bytes apart, rows of four elements in dst.
+// column puts the first n elements of src line bytes apart.
+func column(dst []byte, line int, src []byte, width, n int) {
+	switch src = src[:n*width]; width {
+	case 1:
+		for i, b := range src {
+			dst[i*line] = b
+		}
+	case 4:
+		for i := 0; i < len(src); i += 4 {
+			binary.LittleEndian.PutUint32(dst[i/4*line:], binary.LittleEndian.Uint32(src[i:]))
+		}
+	case 8:
+		for i := 0; i < len(src); i += 8 {
+			binary.LittleEndian.PutUint64(dst[i/8*line:], binary.LittleEndian.Uint64(src[i:]))
+		}
+	}
+}
+
+// turn makes of four columns of src of 16-bit elements, hop bytes apart, rows of four in
+// dst. It turns blocks of 4 by 4 in registers.
 func turn(dst []byte, line int, src []byte, hop, rows int) {
 	const even, low = 0x0000ffff_0000ffff, 0x00000000_ffffffff
 	le := binary.LittleEndian
