@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"hsx/format"
+	"hsx/shard"
 )
 
 // auditSamples are samples that begin alike, with something wrong for every few.
@@ -44,7 +45,7 @@ func TestAuditPartition(t *testing.T) {
 	t.Parallel()
 	_, ds := writeDataset(t, 16<<10, auditSamples()...)
 	in := Input{Target: format.Target{Layers: 5, HiddenSize: 64, VocabSize: 512}}
-	opt := Options{Keep: 4}
+	opt := Options{Keep: 4, spanBytes: 4 << 10}
 	whole, err := RunAudit(t.Context(), ds, in, opt, "ds", "v1")
 	if err != nil {
 		t.Fatal(err)
@@ -80,6 +81,41 @@ func TestAuditPartition(t *testing.T) {
 			merged.Report.Seconds = 0
 			if d := cmp.Diff(auditText(t, whole), auditText(t, merged)); d != "" {
 				t.Errorf("merged audit (-whole +merged):\n%s", d)
+			}
+		})
+	}
+}
+
+// TestAuditWorkers: an audit says the same whoever reads which span, of made samples and of
+// the dumps and faults of the kit.
+func TestAuditWorkers(t *testing.T) {
+	t.Parallel()
+	_, made := writeDataset(t, 64<<10, auditSamples()...)
+	sets := map[string]*shard.Dataset{"made": made}
+	for name, kit := range kits(t) {
+		for _, c := range slices.Concat(kitDumps(t, kit), kitFaults(t, kit)) {
+			if ds := ingestKit(t, kit, c.path(), c.asConfigured(t), 1<<20); len(ds.Manifest().Shards) > 0 {
+				sets[name+"/"+c.path()] = ds
+			}
+		}
+	}
+	for name, ds := range sets {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var want string
+			for _, workers := range []int{1, 2, 7} {
+				a, err := RunAudit(t.Context(), ds, Input{}, Options{Workers: workers, spanBytes: 8 << 10}, "ds", "v1")
+				if err != nil {
+					t.Fatal(err)
+				}
+				a.Report.Seconds = 0
+				got := auditText(t, a)
+				if want == "" {
+					want = got
+				}
+				if d := cmp.Diff(want, got); d != "" {
+					t.Errorf("%d workers (-1 worker +got):\n%s", workers, d)
+				}
 			}
 		})
 	}

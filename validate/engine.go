@@ -60,114 +60,132 @@ func compareRefs(a, b Ref) int {
 	return a.Row - b.Row
 }
 
-// shardResult is what one shard gave.
-type shardResult struct {
-	scans []scan
-	out   *Collector
-	err   error
-}
-
 // engine runs scans over the shards of a dataset.
 type engine struct {
-	ds       *shard.Dataset
-	workers  int
-	make     scanSet
-	out      *Collector
-	progress func(bytes int64)                 // see runScans
-	each     func(shard int, found *Collector) // if not nil, sees what each shard had, in the order of the jobs
+	ds        *shard.Dataset
+	workers   int
+	make      scanSet
+	out       *Collector
+	progress  func(bytes int64)                 // see runScans
+	each      func(shard int, found *Collector) // if not nil, sees what each shard had, in the order of the jobs
+	spanBytes int64                             // the constant when 0
 
 	mu sync.Mutex // held while progress runs
 }
 
-// run runs jobs and returns the scans, not yet finished. Every shard has scans and a
-// collector of its own, which are added in the order of the jobs, so that the result
-// does not depend on the number of workers. At most twice as many shards as workers
+// run runs jobs and returns the scans, not yet finished. Every span of a shard has scans
+// and a collector of its own, which are added in the order of the dataset, so that the
+// result does not depend on the number of workers. At most twice as many spans as workers
 // wait for that. Damage in the data is a finding of the rule damaged, and the rest
 // goes on; the error is that of ctx, or a failure to look.
 func (e *engine) run(ctx context.Context, jobs []shardJob) ([]scan, error) {
 	ctx, cancel := context.WithCancel(ctx)
-	results := make(chan chan shardResult, max(1, e.workers))
+	results := make(chan chan *spanResult, max(1, e.workers))
 	var running sync.WaitGroup
 	defer running.Wait()
 	defer cancel()
 	running.Go(func() {
 		defer close(results)
-		free := make(chan struct{}, max(1, e.workers))
-		for _, j := range jobs {
-			result := make(chan shardResult, 1)
-			select {
-			case <-ctx.Done():
-				return
-			case results <- result:
-			}
-			free <- struct{}{}
-			running.Go(func() {
-				defer func() { <-free }()
-				result <- e.shard(ctx, j)
-			})
-		}
+		e.read(ctx, jobs, results, &running)
 	})
 	scans := e.make()
-	for done := 0; ; done++ {
-		result, more := <-results
-		if !more {
-			return scans, ctx.Err()
-		}
+	var whole *spanResult
+	done := 0
+	for result := range results {
 		r := <-result
-		if r.err != nil {
+		switch {
+		case r.err != nil:
 			return nil, r.err
+		case whole == nil:
+			whole = r
+		default:
+			whole.add(r)
+		}
+		if !r.last {
+			continue
+		}
+		j := jobs[done]
+		if whole.fault != nil {
+			fault := whole.fault
+			whole = e.fresh()
+			whole.out.Add(e.damage(j.shard, fault))
 		}
 		for i, s := range scans {
-			s.add(r.scans[i])
+			s.add(whole.scans[i])
 		}
 		if e.each != nil {
-			e.each(jobs[done].shard, r.out)
+			e.each(j.shard, whole.out)
 		}
-		e.out.Merge(r.out)
+		e.out.Merge(whole.out)
+		whole, done = nil, done+1
+	}
+	return scans, ctx.Err()
+}
+
+// read gives the results of all spans of jobs, in their order, until ctx ends. What it
+// starts is counted by running.
+func (e *engine) read(ctx context.Context, jobs []shardJob, results chan<- chan *spanResult, running *sync.WaitGroup) {
+	free := make(chan struct{}, max(1, e.workers))
+	for _, j := range jobs {
+		if ctx.Err() != nil {
+			return
+		}
+		file := &sharedShard{open: func() (*shard.Shard, error) { return e.ds.Shard(j.shard) }, ahead: j.rows}
+		var reading sync.WaitGroup
+		for _, s := range e.spans(j) {
+			result := make(chan *spanResult, 1)
+			select {
+			case <-ctx.Done():
+			case results <- result:
+				free <- struct{}{}
+				reading.Go(func() {
+					defer func() { <-free }()
+					result <- e.span(ctx, j, s, file)
+				})
+			}
+		}
+		running.Go(func() {
+			reading.Wait()
+			file.close()
+		})
 	}
 }
 
-// shard runs scans of its own over one shard. When the file turns out to shrink
-// meanwhile nothing of it counts but that.
-func (e *engine) shard(ctx context.Context, j shardJob) (r shardResult) {
-	fresh := func() shardResult {
-		return shardResult{scans: e.make(), out: NewCollector(e.out.keep, e.out.enabled)}
-	}
-	r = fresh()
-	err := shard.Guard(func() error { return e.rows(ctx, j, &r) })
+// span runs scans of its own over one span. When the file turns out to shrink
+// meanwhile nothing of the shard counts but that.
+func (e *engine) span(ctx context.Context, j shardJob, s span, file *sharedShard) *spanResult {
+	r := e.fresh()
+	r.span = s
+	err := shard.Guard(func() error { return e.rows(ctx, j, file, r) })
 	if shard.IsCorrupt(err) {
-		r = fresh()
-		r.out.Add(e.damage(j.shard, err))
-		err = nil
+		r.fault, err = err, nil
 	}
 	r.err = err
 	return r
 }
 
-// rows scans the rows of a job. Its error is not damage of the data.
-func (e *engine) rows(ctx context.Context, j shardJob, r *shardResult) error {
-	s, err := e.ds.Shard(j.shard)
+// rows scans the rows of a span. Its error is not damage of the data.
+func (e *engine) rows(ctx context.Context, j shardJob, file *sharedShard, r *spanResult) error {
+	s, err := file.get()
 	if err != nil {
+		if r.from > 0 && shard.IsCorrupt(err) {
+			return nil // which the first span reports
+		}
 		return e.lookedAt(j.shard, err, r)
 	}
-	defer func() { _ = s.Close() }() // opened for reading: nothing can be lost
-	rows := j.rows
-	if rows == nil {
-		rows = make([]int, s.Rows())
-		for i := range rows {
-			rows[i] = i
-		}
-	}
-	s.Ahead(j.rows)
 	var f sampleFacts
-	for _, row := range rows {
+	for row := r.from; row < r.to; row++ {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if row < 0 || row >= s.Rows() {
-			return fmt.Errorf("row %d is asked for of shard %d, which has %d", row, j.shard, s.Rows())
+		at := row
+		if j.rows != nil {
+			at = j.rows[row]
 		}
-		sample, err := s.Sample(row)
+		if at < 0 || at >= s.Rows() {
+			return fmt.Errorf("row %d is asked for of shard %d, which has %d", at, j.shard, s.Rows())
+		}
+		sample, err := s.Sample(at)
 		if err != nil {
 			if err := e.lookedAt(j.shard, err, r); err != nil {
 				return err
@@ -175,7 +193,7 @@ func (e *engine) rows(ctx context.Context, j shardJob, r *shardResult) error {
 			continue
 		}
 		e.tell(sample)
-		f.Ref, f.Sample = Ref{j.shard, row}, sample
+		f.Ref, f.Sample = Ref{j.shard, at}, sample
 		scanSample(&f, r.scans, r.out)
 	}
 	return nil
@@ -202,7 +220,7 @@ func (e *engine) tell(s *format.Sample) {
 }
 
 // lookedAt makes a finding of damage, and gives back any other error.
-func (e *engine) lookedAt(i int, err error, r *shardResult) error {
+func (e *engine) lookedAt(i int, err error, r *spanResult) error {
 	if !shard.IsCorrupt(err) {
 		return err
 	}

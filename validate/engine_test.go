@@ -78,12 +78,14 @@ func TestRunScansOrder(t *testing.T) {
 		t.Fatalf("dataset has %d shards, want several", n)
 	}
 	var want []Group
-	for _, workers := range []int{1, 2, 3, 16} {
+	for i, workers := range []int{1, 2, 3, 16, 2, 16} {
 		out := NewCollector(100, nil)
 		total := int64(0)
-		if err := runScans(t.Context(), ds, nil, workers, noteScans, out, func(n int64) { total += n }); err != nil {
-			t.Fatal(err)
+		e := &engine{ds: ds, workers: workers, make: noteScans, out: out, progress: func(n int64) { total += n }}
+		if i > 2 {
+			e.spanBytes = 4 << 10
 		}
+		runEngine(t, e)
 		if got, want := total, wholeDataset(ds).bytes; got != want {
 			t.Errorf("progress of %d workers: got %d bytes, want %d", workers, got, want)
 		}
@@ -96,6 +98,41 @@ func TestRunScansOrder(t *testing.T) {
 		}
 		if d := cmp.Diff(want, got); d != "" {
 			t.Errorf("%d workers (-want +got):\n%s", workers, d)
+		}
+	}
+}
+
+// runEngine runs an engine over a whole dataset, to the end.
+func runEngine(tb testing.TB, e *engine) {
+	tb.Helper()
+	scans, err := e.run(tb.Context(), jobsOf(e.ds, nil))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	if err := finishScans(tb.Context(), e.ds, scans, e.out); err != nil {
+		tb.Fatal(err)
+	}
+}
+
+func TestEngineSpans(t *testing.T) {
+	t.Parallel()
+	_, ds := writeDataset(t, 16<<10, manySamples(40)...)
+	info := ds.Manifest().Shards[0]
+	e := &engine{ds: ds}
+	for name, tc := range map[string]struct {
+		bytes int64
+		rows  []int
+		want  []span
+	}{
+		"one":       {0, nil, []span{{0, int(info.Rows), true}}},
+		"halves":    {ds.Manifest().StateBytes(info)/2 + 1, nil, []span{{0, int(info.Rows) / 2, false}, {int(info.Rows) / 2, int(info.Rows), true}}},
+		"each row":  {1, []int{1, 4}, []span{{0, 1, false}, {1, 2, true}}},
+		"some rows": {1 << 20, []int{1, 4}, []span{{0, 2, true}}},
+		"no rows":   {1, []int{}, []span{{0, 0, true}}},
+	} {
+		e.spanBytes = tc.bytes
+		if got := e.spans(shardJob{rows: tc.rows}); !slices.Equal(got, tc.want) {
+			t.Errorf("%s: got %v, want %v", name, got, tc.want)
 		}
 	}
 }
@@ -158,11 +195,15 @@ func TestRunScansDamage(t *testing.T) {
 	if err := os.Remove(path(3)); err != nil {
 		t.Fatal(err)
 	}
-	out := NewCollector(100, nil)
-	if err := runScans(t.Context(), ds, nil, 2, noteScans, out, nil); err != nil {
-		t.Fatal(err)
+	for _, spanBytes := range []int64{0, 2 << 10} {
+		out := NewCollector(100, nil)
+		runEngine(t, &engine{ds: ds, workers: 2, make: noteScans, out: out, spanBytes: spanBytes})
+		checkDamage(t, ds.Manifest(), out.Groups())
 	}
-	g := out.Groups()
+}
+
+func checkDamage(t *testing.T, m *shard.Manifest, g []Group) {
+	t.Helper()
 	if g[0].Rule != "damaged" || g[0].Count != 3 || g[0].Severity != Error {
 		t.Fatalf("groups: got %+v, want three findings of damage", g[0])
 	}
@@ -174,7 +215,6 @@ func TestRunScansDamage(t *testing.T) {
 	if got := g[0].Findings[0].Sample; got != "s0" {
 		t.Errorf("damaged sample: got %q, want s0", got)
 	}
-	m := ds.Manifest()
 	if got, want := int64(g[1].Count), m.Rows-m.Shards[1].Rows-m.Shards[3].Rows-1; got != want {
 		t.Errorf("samples that were read: got %d, want %d", got, want)
 	}
@@ -207,18 +247,21 @@ func (s *shrinkScan) add(later scan) { s.noteScan.add(&later.(*shrinkScan).noteS
 // TestRunScansShrink: of a shard that shrinks nothing counts, and the process lives.
 func TestRunScansShrink(t *testing.T) {
 	t.Parallel()
-	dir, ds := writeDataset(t, 64<<10, manySamples(60)...)
-	path := filepath.Join(dir, "shards", ds.Manifest().Shards[1].Name)
-	out := NewCollector(100, nil)
-	err := runScans(t.Context(), ds, nil, 2, func() []scan { return []scan{&shrinkScan{path: path}} }, out, nil)
-	if err != nil {
-		t.Fatal(err)
+	for _, spanBytes := range []int64{0, 2 << 10} {
+		dir, ds := writeDataset(t, 64<<10, manySamples(60)...)
+		path := filepath.Join(dir, "shards", ds.Manifest().Shards[1].Name)
+		out := NewCollector(100, nil)
+		runEngine(t, &engine{ds: ds, workers: 2, make: func() []scan { return []scan{&shrinkScan{path: path}} }, out: out, spanBytes: spanBytes})
+		checkShrunk(t, ds.Manifest(), out.Groups())
 	}
-	g := out.Groups()
+}
+
+func checkShrunk(t *testing.T, m *shard.Manifest, g []Group) {
+	t.Helper()
 	if g[0].Rule != "damaged" || g[0].Count != 1 || !strings.Contains(g[0].Findings[0].Message, "while it was mapped") {
 		t.Fatalf("groups: got %+v, want one finding of a shard that shrank", g[0])
 	}
-	if got, want := int64(g[1].Count), ds.Manifest().Rows-ds.Manifest().Shards[1].Rows; got != want {
+	if got, want := int64(g[1].Count), m.Rows-m.Shards[1].Rows; got != want {
 		t.Errorf("samples that count: got %d, want %d", got, want)
 	}
 }

@@ -37,6 +37,8 @@ type Options struct {
 	// Progress, if not nil, is told how many bytes of states were read, and are to be
 	// read. It is called by one goroutine at a time.
 	Progress func(done, total int64)
+
+	spanBytes int64 // of the engine, for tests
 }
 
 // DefaultKeep is how many findings of each rule are kept unless said otherwise.
@@ -119,7 +121,7 @@ type plan struct {
 
 // engine is what reads total bytes of states for the plan.
 func (p *plan) engine(ds *shard.Dataset, total int64) *engine {
-	e := &engine{ds: ds, workers: cmp.Or(p.opt.Workers, runtime.GOMAXPROCS(0)), make: p.scans, out: p.out}
+	e := &engine{ds: ds, workers: cmp.Or(p.opt.Workers, runtime.GOMAXPROCS(0)), make: p.scans, out: p.out, spanBytes: p.opt.spanBytes}
 	if p.opt.Progress != nil {
 		done := int64(0)
 		e.progress = func(bytes int64) {
