@@ -170,9 +170,13 @@ func (s *Shard) Head(row int) (Head, error) {
 // stored as they are, alias the map until Close; read them under Guard when the files
 // may shrink meanwhile. States of a compressed shard have memory of their own. The
 // error is a *CorruptError, unless a store did not answer.
-func (s *Shard) Sample(row int) (*format.Sample, error) {
+func (s *Shard) Sample(row int) (*format.Sample, error) { return s.Scan(row, nil) }
+
+// Scan is Sample for who looks at all states: it shows them to look on their way into the
+// digest, so that memory is read once. What look saw counts only when there is no error.
+func (s *Shard) Scan(row int, look Look) (*format.Sample, error) {
 	b, i := s.find(row)
-	out, err := b.sample(i)
+	out, err := b.sample(i, look)
 	if err != nil {
 		id := ""
 		if out != nil {

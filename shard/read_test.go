@@ -1,6 +1,7 @@
 package shard_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"path/filepath"
@@ -107,4 +108,40 @@ func BenchmarkVerify(b *testing.B) {
 			}
 		}
 	})
+}
+
+// What Scan shows is the states of the sample, each in its rows' order, and whole rows.
+func TestScanShows(t *testing.T) {
+	t.Parallel()
+	for name, opt := range map[string]shard.Options{"plain": {}, "compressed": {Compress: true}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := filepath.Join(t.TempDir(), "ds")
+			write(t, dir, opt, wide(2, 5)...)
+			s, err := open(t, dir).Shard(0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = s.Close() }()
+			seen, last, calls := make([][]byte, 3), 0, 0
+			sample, err := s.Scan(1, func(state int, r format.Rows) {
+				if state < last || r.N < 1 || len(r.Data) != r.N*2*7168 {
+					t.Errorf("shown %d rows in %d bytes of state %d after %d", r.N, len(r.Data), state, last)
+				}
+				last, calls = state, calls+1
+				seen[state] = append(seen[state], r.Data...)
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if calls != 3*5 {
+				t.Errorf("shown %d times, want a row of 14 KiB at a time", calls)
+			}
+			for i, h := range sample.Hidden {
+				if !bytes.Equal(seen[i], h.Rows.Data) {
+					t.Errorf("rows shown of %s differ from the sample's", h.State.Column())
+				}
+			}
+		})
+	}
 }

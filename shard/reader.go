@@ -333,7 +333,7 @@ func (b *rows) needStates(i int) error {
 // sample is row i, checked against its digest. The mask and the states of a plain shard
 // alias the map.
 // With an error the sample may be there too, to be named.
-func (b *rows) sample(i int) (out *format.Sample, err error) {
+func (b *rows) sample(i int, look Look) (out *format.Sample, err error) {
 	err = mapped.Guard(func() error {
 		s, err := b.small(i)
 		if err != nil {
@@ -353,10 +353,10 @@ func (b *rows) sample(i int) (out *format.Sample, err error) {
 			if err != nil {
 				return err
 			}
-			_, _ = h.Write(data)
 			size := b.layout.HiddenSize * st.DType.Size()
-			out.Hidden = append(out.Hidden, format.Hidden{State: st, Rows: format.Rows{
-				DType: st.DType, N: len(data) / size, Width: b.layout.HiddenSize, Stride: size, Data: data}})
+			rows := format.Rows{DType: st.DType, N: len(data) / size, Width: b.layout.HiddenSize, Stride: size, Data: data}
+			out.Hidden = append(out.Hidden, format.Hidden{State: st, Rows: rows})
+			look.hash(&h, k, rows)
 		}
 		if err := out.Check(); err != nil {
 			return err

@@ -18,7 +18,7 @@ func FuzzCrossState(f *testing.F) {
 	layout := samples[0].Layout()
 	scans := crossScans(layout)
 	for row, s := range samples {
-		facts := &sampleFacts{Ref: Ref{0, row}, Sample: s, States: factsOf(nil, s)}
+		facts := &sampleFacts{Ref: Ref{0, row}, Sample: s, States: factsOf(s)}
 		for i, sc := range scans {
 			sc.sample(facts, NewCollector(1, nil))
 			data, err := json.Marshal(sc)

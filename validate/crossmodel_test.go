@@ -158,7 +158,7 @@ func runCross(t testing.TB, samples []*format.Sample, perShard int) []Finding {
 			if err := s.Check(); err != nil {
 				t.Fatal(err)
 			}
-			f := &sampleFacts{Ref: Ref{first / perShard, row}, Sample: s, States: factsOf(nil, s)}
+			f := &sampleFacts{Ref: Ref{first / perShard, row}, Sample: s, States: factsOf(s)}
 			for _, sc := range scans {
 				sc.sample(f, out)
 			}

@@ -52,7 +52,7 @@ func setValue(s *format.Sample, state, token, channel int, bits uint16) {
 func findAll(scans []scan, samples ...*format.Sample) []Finding {
 	out := NewCollector(100, nil)
 	for i, s := range samples {
-		scanSample(&sampleFacts{Ref: Ref{0, i}, Sample: s}, scans, out)
+		scanSample(&sampleFacts{Ref: Ref{0, i}, Sample: s, States: factsOf(s)}, scans, out)
 	}
 	for _, s := range scans {
 		s.finish(func(ref Ref, use func(*format.Sample)) error { use(samples[ref.Row]); return nil }, out)
@@ -238,7 +238,7 @@ func TestDataScansJSON(t *testing.T) {
 		parts[i] = &duplicateScan{}
 	}
 	for i, s := range samples {
-		scanSample(&sampleFacts{Ref: Ref{0, i}, Sample: s}, []scan{parts[min(i, 1)]}, out)
+		scanSample(&sampleFacts{Ref: Ref{0, i}, Sample: s, States: factsOf(s)}, []scan{parts[min(i, 1)]}, out)
 	}
 	var merged duplicateScan
 	for _, p := range parts {
@@ -311,6 +311,10 @@ func BenchmarkDataRules(b *testing.B) {
 			b.SetBytes(4 * s.Hidden[0].Rows.Bytes())
 			b.ReportAllocs()
 			for b.Loop() {
+				f.begin(len(s.Hidden))
+				for i, h := range s.Hidden {
+					f.see(i, h.Rows)
+				}
 				scanSample(&f, []scan{&dataScan{}}, out)
 			}
 		})

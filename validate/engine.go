@@ -185,7 +185,8 @@ func (e *engine) rows(ctx context.Context, j shardJob, file *sharedShard, r *spa
 		if at < 0 || at >= s.Rows() {
 			return fmt.Errorf("row %d is asked for of shard %d, which has %d", at, j.shard, s.Rows())
 		}
-		sample, err := s.Sample(at)
+		f.begin(len(e.ds.Manifest().States))
+		sample, err := s.Scan(at, f.see)
 		if err != nil {
 			if err := e.lookedAt(j.shard, err, r); err != nil {
 				return err
@@ -199,12 +200,11 @@ func (e *engine) rows(ctx context.Context, j shardJob, file *sharedShard, r *spa
 	return nil
 }
 
-// scanSample hands one sample to every scan, unless its parts do not fit together.
+// scanSample hands one sample, with its facts, to every scan, unless its parts do not fit together.
 func scanSample(f *sampleFacts, scans []scan, out *Collector) {
 	if !checkLengths(f.Sample, out) {
 		return
 	}
-	f.States = factsOf(f.States, f.Sample)
 	for _, s := range scans {
 		s.sample(f, out)
 	}

@@ -3,6 +3,7 @@ package validate
 import (
 	"encoding/binary"
 	"math"
+	"slices"
 
 	"github.com/zeebo/xxh3"
 
@@ -251,18 +252,19 @@ func firstNonFinite(row []byte, d format.DType) (channel int, value float32) {
 	return -1, 0
 }
 
-// factsOf fills dst with the facts of all rows of a sample, reusing its memory.
-func factsOf(dst [][]rowFacts, s *format.Sample) [][]rowFacts {
-	dst = dst[:0]
-	for _, h := range s.Hidden {
-		var facts []rowFacts
-		if len(dst) < cap(dst) {
-			facts = dst[:len(dst)+1][len(dst)][:0]
-		}
-		for t := range h.Rows.N {
-			facts = append(facts, rowFactsOf(h.Rows.Row(t), h.Rows.DType))
-		}
-		dst = append(dst, facts)
+// begin forgets all rows, and keeps their memory for those of a sample with n states.
+func (f *sampleFacts) begin(n int) {
+	f.States = slices.Grow(f.States[:0], n)[:n]
+	for i := range f.States {
+		f.States[i] = f.States[i][:0]
 	}
-	return dst
+}
+
+// see adds the facts of the next rows of a state.
+func (f *sampleFacts) see(state int, r format.Rows) {
+	facts := f.States[state]
+	for t := range r.N {
+		facts = append(facts, rowFactsOf(r.Row(t), r.DType))
+	}
+	f.States[state] = facts
 }

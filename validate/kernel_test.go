@@ -263,3 +263,13 @@ func BenchmarkKernel(b *testing.B) {
 		}
 	})
 }
+
+// factsOf is the facts of all rows of a sample.
+func factsOf(s *format.Sample) [][]rowFacts {
+	var f sampleFacts
+	f.begin(len(s.Hidden))
+	for i, h := range s.Hidden {
+		f.see(i, h.Rows)
+	}
+	return f.States
+}

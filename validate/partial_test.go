@@ -198,7 +198,7 @@ func BenchmarkStatScan(b *testing.B) {
 				l.States = append(l.States, format.State{Role: format.RoleLayer, Layer: format.Layer(k), DType: format.BFloat16})
 			}
 			sample := statSampleOf("x", "a/x", make([]int32, tokens), make([]byte, tokens), l, 1, nil)
-			f := &sampleFacts{Sample: sample, States: factsOf(nil, sample)}
+			f := &sampleFacts{Sample: sample, States: factsOf(sample)}
 			s := newStatScan(l, 163840, nil)
 			b.SetBytes(int64(4 * tokens * 7168 * 2))
 			b.ReportAllocs()

@@ -68,7 +68,7 @@ func TestPrefixBound(t *testing.T) {
 			p := newPrefixScan(layout)
 			p.bound = 50
 			for row, s := range samples[first:min(len(samples), first+part)] {
-				p.sample(&sampleFacts{Ref: Ref{0, first + row}, Sample: s, States: factsOf(nil, s)}, NewCollector(1, nil))
+				p.sample(&sampleFacts{Ref: Ref{0, first + row}, Sample: s, States: factsOf(s)}, NewCollector(1, nil))
 				if len(p.Keys) > p.bound {
 					t.Fatalf("%d prefixes are kept, want at most %d", len(p.Keys), p.bound)
 				}
@@ -132,7 +132,7 @@ func TestPrefixLong(t *testing.T) {
 
 	p := newPrefixScan(samples[0].Layout())
 	for row, s := range samples {
-		p.sample(&sampleFacts{Ref: Ref{0, row}, Sample: s, States: factsOf(nil, s)}, NewCollector(1, nil))
+		p.sample(&sampleFacts{Ref: Ref{0, row}, Sample: s, States: factsOf(s)}, NewCollector(1, nil))
 	}
 	out := NewCollector(10, nil)
 	p.finish(func(Ref, func(*format.Sample)) error { return fmt.Errorf("gone") }, out)
@@ -158,7 +158,7 @@ func BenchmarkCrossScans(b *testing.B) {
 		}
 		s.Hidden = append(s.Hidden, format.Hidden{State: st, Rows: m.rows(values)})
 	}
-	f := &sampleFacts{Sample: s, States: factsOf(nil, s)}
+	f := &sampleFacts{Sample: s, States: factsOf(s)}
 	out := NewCollector(1, map[string]bool{ruleOrder: true, rulePrefix: true, ruleSelfShift: true, ruleEmbedding: true})
 	b.Run("bf16-256x4x7168", func(b *testing.B) {
 		scans := crossScans(s.Layout())

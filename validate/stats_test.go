@@ -98,7 +98,7 @@ func statRandom(l format.Layout, n, shards int, seed uint64) []statPlaced {
 func statScanOf(l format.Layout, v int, inDraft func(int32) bool, samples ...statPlaced) *StatScan {
 	s := newStatScan(l, v, inDraft)
 	for _, p := range samples {
-		s.sample(&sampleFacts{Ref: p.ref, Sample: p.sample, States: factsOf(nil, p.sample)}, nil)
+		s.sample(&sampleFacts{Ref: p.ref, Sample: p.sample, States: factsOf(p.sample)}, nil)
 	}
 	return s
 }

@@ -28,7 +28,7 @@ func targetKitWeights(t *testing.T, kit string) *Weights {
 
 // targetFacts are the facts that the rules of this area look at.
 func targetFacts(s *format.Sample) *sampleFacts {
-	return &sampleFacts{Sample: s, States: factsOf(nil, s)}
+	return &sampleFacts{Sample: s, States: factsOf(s)}
 }
 
 // targetRun scans samples in parts of n, each part with scans of its own that go
