@@ -32,13 +32,7 @@ func checkDType(a *dataAt, h format.Hidden, facts []rowFacts) {
 		if facts[t].NonFinite > 0 || facts[t].Constant {
 			continue
 		}
-		row := h.Rows.Row(t)
-		for c := range spaced(h.Rows.Width, dtypeValues) {
-			if magnitude := binary.LittleEndian.Uint16(row[2*c:]) & 0x7fff; magnitude != 0 {
-				counts[magnitude>>7]++
-				n++
-			}
-		}
+		n += countOctaves(&counts, h.Rows.Row(t))
 	}
 	if n < dtypeLeast {
 		return
@@ -52,6 +46,26 @@ func checkDType(a *dataAt, h format.Hidden, facts []rowFacts) {
 	case h.Rows.DType == format.Float16 && distance <= dtypeNarrow:
 		a.find("dtype-label", Warning, col, -1, do, "half of all magnitudes span 2^%.2g, want about 2^2: these look like bfloat16 values labelled float16", float64(distance)/8)
 	}
+}
+
+// countOctaves counts up to dtypeValues evenly spaced values of a row, and returns how
+// many of them are not 0. It is a loop of its own since it is run for each short sample.
+func countOctaves(counts *[256]int, row []byte) (n int) {
+	width := len(row) / 2
+	most := min(width, dtypeValues)
+	steps := max(1, most-1)
+	step, rest := (width-1)/steps, (width-1)%steps
+	for i, at, part := 0, 0, 0; i < most; i++ {
+		if magnitude := binary.LittleEndian.Uint16(row[2*at:]) & 0x7fff; magnitude != 0 {
+			counts[magnitude>>7]++
+			n++
+		}
+		at += step
+		if part += rest; part >= steps {
+			at, part = at+1, part-steps
+		}
+	}
+	return n
 }
 
 // quantile is the bin in which the q-th quarter of n counted values ends.

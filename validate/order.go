@@ -213,25 +213,29 @@ func (o *orderScan) dispersion(f *sampleFacts, blocks int) []float64 {
 	return values
 }
 
-// cosine is the median cosine of each block's rows to those of the final; nil when
-// the dump has no final.
+// cosine is the median cosine of the angles between each block's rows and those of the
+// final; nil when the dump has no final.
 func (o *orderScan) cosine(f *sampleFacts, blocks int) []float64 {
 	if blocks == len(o.States) {
 		return nil
 	}
 	final := f.Sample.Hidden[blocks].Rows
-	values := make([]float64, blocks)
-	var all []float64
-	for i := range values {
-		rows := f.Sample.Hidden[i].Rows
-		all = all[:0]
-		step := max(1, (rows.N-1)/orderRows)
-		for t := 1; t < rows.N; t += step {
-			if orderSound(f, t) {
-				all = append(all, o.pair.cosine(rows.Row(t), rows.DType, final.Row(t), final.DType))
-			}
+	all := make([][]float64, blocks)
+	step := max(1, (final.N-1)/orderRows)
+	for t := 1; t < final.N; t += step {
+		if !orderSound(f, t) {
+			continue
 		}
-		values[i] = orderMedian(all)
+		o.pair.y = crossValues(o.pair.y, final.Row(t), final.DType)
+		for i := range all {
+			rows := f.Sample.Hidden[i].Rows
+			o.pair.x = crossValues(o.pair.x, rows.Row(t), rows.DType)
+			all[i] = append(all[i], crossDot(o.pair.x, o.pair.y)/math.Sqrt(f.States[i][t].SumSq*f.States[blocks][t].SumSq))
+		}
+	}
+	values := make([]float64, blocks)
+	for i := range values {
+		values[i] = orderMedian(all[i])
 	}
 	return values
 }

@@ -49,6 +49,7 @@ type prefixScan struct {
 	hashes []uint64
 	sketch []byte
 	norms  []float32
+	draws  []uint8
 }
 
 // prefixKey is one prefix that samples begin with.
@@ -171,7 +172,8 @@ func (p *prefixScan) see(f *sampleFacts, t int, hash uint64, m prefixMember) {
 	for i, h := range f.Sample.Hidden {
 		norm := math.Sqrt(f.States[i][t].SumSq)
 		p.values = crossValues(p.values, h.Rows.Row(t), h.Rows.DType)
-		p.sketch = appendSketch(p.sketch, p.values, norm)
+		p.draws = sketchDraws(p.draws, len(p.values))
+		p.sketch = appendSketch(p.sketch, p.values, p.draws, norm)
 		p.norms = append(p.norms, float32(min(norm, math.MaxFloat32)))
 	}
 	k.take(&prefixVariant{Hashes: p.hashes, Norms: p.norms, Sketch: p.sketch, Samples: 1, Members: []prefixMember{m}}, true)
@@ -227,19 +229,26 @@ func (v *prefixVariant) apart(o *prefixVariant, i int) float64 {
 	return math.Sqrt(sum) / prefixUnit / max(na, nb)
 }
 
-// appendSketch appends the sketch of a row: its channels, divided by the norm and with
-// signs drawn by hash, added up in buckets drawn by hash. The squared distance of two
-// sketches is, on average, that of the rows.
-func appendSketch(dst []byte, row []float32, norm float64) []byte {
-	var sums [prefixBuckets]float64
-	for i, v := range row {
+// sketchDraws makes draws those of n channels: a bucket, and prefixBuckets where the
+// channel's sign is turned. They are drawn by hash.
+func sketchDraws(draws []uint8, n int) []uint8 {
+	for i := len(draws); i < n; i++ {
 		h := uint32(i+1) * 0x9e37_79b1
 		h = (h ^ h>>15) * 0x85eb_ca6b
 		h ^= h >> 13
-		if h>>8&1 == 0 {
-			v = -v
-		}
-		sums[h%prefixBuckets] += float64(v)
+		draws = append(draws, uint8(h%prefixBuckets|(h>>8&1^1)*prefixBuckets))
+	}
+	return draws
+}
+
+// appendSketch appends the sketch of a row: its channels, divided by the norm and with
+// signs drawn by hash, added up in buckets drawn by hash. The squared distance of two
+// sketches is, on average, that of the rows.
+func appendSketch(dst []byte, row []float32, draws []uint8, norm float64) []byte {
+	var sums [prefixBuckets]float64
+	for i, draw := range draws[:len(row)] {
+		v := math.Float32frombits(math.Float32bits(row[i]) ^ uint32(draw/prefixBuckets)<<31)
+		sums[draw%prefixBuckets] += float64(v)
 	}
 	for _, v := range sums {
 		unit := v / norm * prefixUnit

@@ -47,7 +47,7 @@ func prefixSketchOf(row []float32) *prefixVariant {
 		sum += float64(v) * float64(v)
 	}
 	norm := math.Sqrt(sum)
-	return &prefixVariant{Hashes: []uint64{math.Float64bits(sum)}, Norms: []float32{float32(norm)}, Sketch: appendSketch(nil, row, norm)}
+	return &prefixVariant{Hashes: []uint64{math.Float64bits(sum)}, Norms: []float32{float32(norm)}, Sketch: appendSketch(nil, row, sketchDraws(nil, len(row)), norm)}
 }
 
 // TestPrefixBound requires that a scan with room for few prefixes keeps the same ones

@@ -278,8 +278,9 @@ func (s *StatScan) channels(st *statState, r format.Rows, facts []rowFacts) {
 			continue
 		}
 		r.DType.Floats(s.values, r.Row(i))
+		squares := s.squares[:len(s.values)]
 		for c, v := range s.values {
-			s.squares[c] += float64(v) * float64(v)
+			squares[c] += float64(v) * float64(v)
 		}
 		n++
 	}

@@ -17,10 +17,17 @@ func (s *statSum) add(v float64) {
 	if !(v > 0) {
 		return
 	}
-	v = min(v, limit)
-	whole := math.Floor(v)
-	// Both products with powers of two are exact, and the fraction is below 1.
-	s.merge(statSum{uint64(whole), uint64((v - whole) * (1 << 64))})
+	// v is a whole number of 53 bits times a power of two, but where it is far below 2^-64.
+	b := math.Float64bits(min(v, limit))
+	whole := b&(1<<52-1) | 1<<52
+	switch shift := int(b>>52) - 1075 + 64; {
+	case shift < 0:
+		s.merge(statSum{0, whole >> -shift})
+	case shift < 64:
+		s.merge(statSum{whole >> (64 - shift), whole << shift})
+	default:
+		s.merge(statSum{whole << (shift - 64), 0})
+	}
 }
 
 func (s *statSum) merge(o statSum) {

@@ -42,15 +42,17 @@ func finish(bar *progressbar.ProgressBar) {
 
 // meter is a bar whose total is learned with the first step.
 type meter struct {
-	w    io.Writer
-	what string
-	bar  *progressbar.ProgressBar
+	w       io.Writer
+	what    string
+	learned bool
+	bar     *progressbar.ProgressBar
 }
 
 func newMeter(w io.Writer, what string) *meter { return &meter{w: w, what: what} }
 
 func (m *meter) set(done, total int64) {
-	if m.bar == nil {
+	if !m.learned { // asking whether w is a terminal is a system call
+		m.learned = true
 		m.bar = newProgress(m.w, m.what, total)
 	}
 	advance(m.bar, done)
