@@ -25,6 +25,7 @@ type reader struct {
 	batch  []arrowmsg.Message
 
 	unpackers sync.Pool
+	buffers   sync.Pool
 	last      []atomic.Pointer[decodedBlock] // of each half of each state
 }
 
@@ -161,6 +162,7 @@ type rows struct {
 	origin                format.Origin
 	file                  *mapped.File // that all of it lies in
 	unpackers             *sync.Pool
+	buffers               *sync.Pool // of bytes; see show
 }
 
 func (r *reader) lastBlocks() []atomic.Pointer[decodedBlock] {
@@ -194,7 +196,7 @@ func (r *reader) decode(i int) (b *rows, err error) {
 			n:  int(batch.Rows),
 			id: c.column(colID, 1, 0), source: c.column(colSource, 1, 0),
 			ids: c.column(colIDs, 4, 1), mask: c.column(colMask, 1, 1),
-			layout: r.layout, file: r.file, unpackers: &r.unpackers,
+			layout: r.layout, file: r.file, unpackers: &r.unpackers, buffers: &r.buffers,
 		}
 		last := r.lastBlocks()
 		for k, s := range r.layout.States {
@@ -356,7 +358,9 @@ func (b *rows) sample(i int, look Look) (out *format.Sample, err error) {
 			size := b.layout.HiddenSize * st.DType.Size()
 			rows := format.Rows{DType: st.DType, N: len(data) / size, Width: b.layout.HiddenSize, Stride: size, Data: data}
 			out.Hidden = append(out.Hidden, format.Hidden{State: st, Rows: rows})
-			look.hash(&h, k, rows)
+			if err := b.show(look, &h, k, rows); err != nil {
+				return err
+			}
 		}
 		if err := out.Check(); err != nil {
 			return err

@@ -53,9 +53,7 @@ func (m *File) Need(parts ...[]byte) error {
 	}
 	var own, all []*run
 	for _, p := range parts {
-		// Both are addresses; if p is a part of the file, their difference is its place.
-		off := int64(uintptr(unsafe.Pointer(unsafe.SliceData(p))) - uintptr(unsafe.Pointer(unsafe.SliceData(m.data))))
-		if n := int64(len(p)); n > 0 && off >= 0 && off < int64(len(m.data)) {
+		if n, off := int64(len(p)), m.place(p); n > 0 && off >= 0 && off < int64(len(m.data)) {
 			own, all = m.sparse.claim(own, all, off, n)
 		}
 	}
@@ -74,6 +72,12 @@ func (m *File) Need(parts ...[]byte) error {
 		}
 	}
 	return nil
+}
+
+// place is where in the file a part of its bytes lies. Of other memory it is anything.
+func (m *File) place(part []byte) int64 {
+	// Both are addresses, whose difference is the place.
+	return int64(uintptr(unsafe.Pointer(unsafe.SliceData(part))) - uintptr(unsafe.Pointer(unsafe.SliceData(m.data))))
 }
 
 // sparse is what is there of a sparse file.

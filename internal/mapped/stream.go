@@ -29,21 +29,29 @@ func (m *File) Stream(ctx context.Context, use func(part []byte) error) error {
 	buf := make([]byte, min(partBytes, size))
 	for off := int64(0); off < size; off += partBytes {
 		part := buf[:min(partBytes, size-off)]
-		n, err := m.f.ReadAt(part, off)
-		switch {
-		case errors.Is(err, io.EOF):
-			err = fmt.Errorf("%w: it had %d bytes and ends at byte %d", ErrFault, size, off+int64(n))
-		case err != nil:
-			err = fmt.Errorf("%w: %w", ErrFault, err)
-		default:
-			err = ctx.Err()
-		}
-		if err != nil {
+		if err := cmp.Or(m.readAt(part, off), ctx.Err()); err != nil {
 			return err
 		}
 		if err := use(part); err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// Read copies a part of Bytes, which must be there, by reading it. What it costs, and its
+// errors, are those of [File.Stream].
+func (m *File) Read(dst, part []byte) error {
+	return m.readAt(dst[:len(part)], m.place(part))
+}
+
+func (m *File) readAt(dst []byte, off int64) error {
+	n, err := m.f.ReadAt(dst, off)
+	switch {
+	case errors.Is(err, io.EOF):
+		return fmt.Errorf("%w: it had %d bytes and ends at byte %d", ErrFault, len(m.data), off+int64(n))
+	case err != nil:
+		return fmt.Errorf("%w: %w", ErrFault, err)
 	}
 	return nil
 }

@@ -102,3 +102,25 @@ func TestStreamFetchFails(t *testing.T) {
 		t.Errorf("Stream: got error %v after %d parts, want %v after one", err, calls, want)
 	}
 }
+
+func TestRead(t *testing.T) {
+	t.Parallel()
+	want := bytes.Repeat([]byte("0123456789abcdef"), 64<<10)
+	path, files := streamFiles(t, want)
+	buf := make([]byte, 1<<20)
+	for name, f := range files {
+		part := f.Bytes()[70_001:800_005:800_005]
+		if err := f.Need(part); err != nil {
+			t.Fatal(err)
+		}
+		if err := f.Read(buf, part); err != nil || !bytes.Equal(buf[:len(part)], want[70_001:800_005]) {
+			t.Errorf("%s: bytes differ, or error %v", name, err)
+		}
+	}
+	if err := os.Truncate(path, 80_000); err != nil {
+		t.Fatal(err)
+	}
+	if err := files["plain"].Read(buf, files["plain"].Bytes()[70_001:90_000]); !errors.Is(err, mapped.ErrFault) {
+		t.Errorf("beyond the end of a file that was cut: got error %v, want %v", err, mapped.ErrFault)
+	}
+}
