@@ -99,7 +99,7 @@ func (w *kernelWords) top(d format.DType) uint32 {
 // row looks at a row, or at a part of it behind what was looked at before.
 func (w *kernelWords) row(row []byte, d format.DType, f *rowFacts) {
 	if d == format.BFloat16 {
-		row = w.bf16Pairs(row, f)
+		row = w.bf16Vectors(row, f)
 	}
 	w.blocks(row, d, f)
 }

@@ -2,5 +2,5 @@
 
 package validate
 
-// bf16Pairs leaves the row to [kernelWords.bf16].
-func (w *kernelWords) bf16Pairs(row []byte, _ *rowFacts) []byte { return row }
+// bf16Vectors leaves the row to [kernelWords.bf16].
+func (w *kernelWords) bf16Vectors(row []byte, _ *rowFacts) []byte { return row }

@@ -208,9 +208,9 @@ func FuzzRowFacts(f *testing.F) {
 	})
 }
 
-// FuzzKernelPairs holds what bf16Pairs finds, where this processor has it, to the bits that
+// FuzzKernelVectors holds what bf16Vectors finds, where this processor has it, to the bits that
 // the plain loop finds.
-func FuzzKernelPairs(f *testing.F) {
+func FuzzKernelVectors(f *testing.F) {
 	rng := rand.New(rand.NewPCG(6, 6))
 	for _, kind := range []string{"zero", "constant", "bits", "normal", "one nan", "infs", "largest"} {
 		f.Add(randomRow(rng, format.BFloat16, 300, kind), uint16(7168))
