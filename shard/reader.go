@@ -318,11 +318,12 @@ func (b *rows) stateParts(i int) (parts [][]byte) {
 
 // needStates asks for the states of row i, and checks where they lie.
 func (b *rows) needStates(i int) error {
-	parts := b.stateParts(i)
-	if err := b.file.Need(parts...); err != nil {
-		return err
+	if b.file.Sparse() {
+		if err := b.file.Need(b.stateParts(i)...); err != nil {
+			return err
+		}
 	}
-	parts = parts[:0]
+	parts := make([][]byte, 0, 2*len(b.states))
 	var err error
 	for k := range b.states {
 		if parts, err = b.states[k].parts(parts, b.file, i); err != nil {
@@ -343,7 +344,7 @@ func (b *rows) sample(i int, look Look) (out *format.Sample, err error) {
 		}
 		out = &format.Sample{
 			ID: string(s.id), Input: format.Input{Path: string(s.source)}, Origin: b.origin,
-			Tokens: tokens(s.ids), LossMask: s.mask,
+			Tokens: tokens(s.ids), LossMask: s.mask, Hidden: make([]format.Hidden, 0, len(b.states)),
 		}
 		if err := b.needStates(i); err != nil {
 			return err

@@ -184,14 +184,14 @@ func (a *dataAt) values(h format.Hidden, facts []rowFacts) {
 			}
 		}
 	}
-	col := h.State.Column()
 	if first >= 0 {
+		col := h.State.Column()
 		channel, value := firstNonFinite(h.Rows.Row(first), h.Rows.DType)
 		a.find("non-finite", Error, col, first, "leave the sample out, and look for overflow in the capture (fp16 ends at 65504)",
 			"%s at channel %d, want finite values (%s in %d of %d rows)", dataName(value), channel, dataCount(nonFinite, "such value"), badRows, len(facts))
 	}
 	if clipped >= 0 {
-		a.find("saturated-fp16", Warning, col, clipped, "capture in bf16: values above 65504 were clipped",
+		a.find("saturated-fp16", Warning, h.State.Column(), clipped, "capture in bf16: values above 65504 were clipped",
 			"%s of ±65504 in %d of %d rows, want values that fp16 can hold", dataCount(saturated, "value"), clippedRows, len(facts))
 	}
 }
@@ -211,6 +211,9 @@ func dataName(v float32) string {
 // in every state, else for each state.
 func (a *dataAt) rows(states [][]rowFacts, real int, rule, what string, is func(*rowFacts) bool) {
 	const do = "capture these tokens again, or leave the sample out"
+	if !slices.ContainsFunc(states, func(facts []rowFacts) bool { return dataAny(facts[:real], is) }) {
+		return
+	}
 	found := make([][]int, len(states))
 	same := true
 	for i, facts := range states {
@@ -231,6 +234,15 @@ func (a *dataAt) rows(states [][]rowFacts, real int, rule, what string, is func(
 			a.find(rule, Error, col, at[0], do, "all values are %s in %s of %s, want states of these tokens", what, dataRanges(at), col)
 		}
 	}
+}
+
+func dataAny(facts []rowFacts, is func(*rowFacts) bool) bool {
+	for t := range facts {
+		if is(&facts[t]) {
+			return true
+		}
+	}
+	return false
 }
 
 // dataRanges writes ascending numbers as "rows 20-23, 50", the first three ranges of

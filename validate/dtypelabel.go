@@ -38,13 +38,12 @@ func checkDType(a *dataAt, h format.Hidden, facts []rowFacts) {
 		return
 	}
 	distance := quantile(&counts, n, 3) - quantile(&counts, n, 1)
-	col := h.State.Column()
 	const do = "compare the dump's dtype with the capture's: read as the other type these values look ordinary"
 	switch {
 	case h.Rows.DType == format.BFloat16 && distance >= dtypeWide:
-		a.find("dtype-label", Warning, col, -1, do, "half of all magnitudes span 2^%d, want about 2^2: these look like float16 values labelled bfloat16", distance)
+		a.find("dtype-label", Warning, h.State.Column(), -1, do, "half of all magnitudes span 2^%d, want about 2^2: these look like float16 values labelled bfloat16", distance)
 	case h.Rows.DType == format.Float16 && distance <= dtypeNarrow:
-		a.find("dtype-label", Warning, col, -1, do, "half of all magnitudes span 2^%.2g, want about 2^2: these look like bfloat16 values labelled float16", float64(distance)/8)
+		a.find("dtype-label", Warning, h.State.Column(), -1, do, "half of all magnitudes span 2^%.2g, want about 2^2: these look like bfloat16 values labelled float16", float64(distance)/8)
 	}
 }
 

@@ -163,8 +163,7 @@ func (s *StatScan) tokens(sample *format.Sample) int {
 // group counts a sample for its source.
 func (s *StatScan) group(f *sampleFacts, supervised int) {
 	n := len(f.Sample.Tokens)
-	one := &statGroup{Samples: 1, Tokens: int64(n), Bytes: f.Sample.Bytes(), Shortest: n, Longest: n}
-	one.Lengths.add(n)
+	one := statGroup{Samples: 1, Tokens: int64(n), Bytes: f.Sample.Bytes(), Shortest: n, Longest: n}
 	if supervised >= 0 {
 		one.Masked, one.MaskTokens, one.Supervised = 1, int64(n), int64(supervised)
 	}
@@ -172,7 +171,9 @@ func (s *StatScan) group(f *sampleFacts, supervised int) {
 		one.Short = 1
 		s.short(statSample{f.Ref.Shard, f.Ref.Row, statName(f.Sample.ID), n, supervised})
 	}
-	s.join(statSource(f.Sample.Input.Path), one)
+	g := s.groupOf(statSource(f.Sample.Input.Path))
+	g.merge(&one)
+	g.Lengths.add(n)
 }
 
 // statSource is the group of a source: its first directory, "." when it has none.
@@ -189,23 +190,28 @@ func statName(name string) string {
 	return strings.ToValidUTF8(name[:min(len(name), statNameBytes)], "�")
 }
 
-// join adds to a group. Beyond the bound the alphabetically last group goes into the
-// rest, with all that it has: which groups are left, and what they hold, does then
-// not depend on the order in which they came.
-func (s *StatScan) join(name string, g *statGroup) {
-	if have := s.Groups[name]; have != nil {
-		have.merge(g)
-		return
+// groupOf is the group of a name, new when there is none. Beyond the bound the
+// alphabetically last group goes into the rest, with all that it has: which groups are
+// left, and what they hold, does then not depend on the order in which they came.
+func (s *StatScan) groupOf(name string) *statGroup {
+	if g := s.Groups[name]; g != nil {
+		return g
 	}
+	g := &statGroup{}
 	s.Groups[name] = g
-	if len(s.Groups) > statGroupsKept {
-		last := ""
-		for name := range s.Groups {
-			last = max(last, name)
-		}
-		s.Other.merge(s.Groups[last])
-		delete(s.Groups, last)
+	if len(s.Groups) <= statGroupsKept {
+		return g
 	}
+	last := ""
+	for name := range s.Groups {
+		last = max(last, name)
+	}
+	s.Other.merge(s.Groups[last])
+	delete(s.Groups, last)
+	if last == name {
+		return s.Other
+	}
+	return g
 }
 
 func (g *statGroup) merge(o *statGroup) {
@@ -300,7 +306,7 @@ func (s *StatScan) add(later scan) {
 		return
 	}
 	for name, g := range o.Groups {
-		s.join(name, g.clone())
+		s.groupOf(name).merge(g)
 	}
 	s.Other.merge(o.Other)
 	s.All, s.Supervised = statAddCounts(s.All, o.All), statAddCounts(s.Supervised, o.Supervised)
@@ -320,12 +326,6 @@ func (s *StatScan) add(later scan) {
 	for _, e := range o.Short {
 		s.short(e)
 	}
-}
-
-func (g *statGroup) clone() *statGroup {
-	c := *g
-	c.Lengths = slices.Clone(g.Lengths)
-	return &c
 }
 
 func (st *statState) merge(o *statState) {
