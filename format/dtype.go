@@ -110,15 +110,7 @@ func (d *DType) UnmarshalText(b []byte) error {
 func (d DType) Floats(dst []float32, row []byte) {
 	switch d {
 	case BFloat16:
-		row = row[:2*len(dst)]
-		for len(dst) >= 4 && len(row) >= 8 { // a word at a time
-			v := binary.LittleEndian.Uint64(row)
-			dst[0] = math.Float32frombits(uint32(v) << 16)
-			dst[1] = math.Float32frombits(uint32(v) & 0xffff_0000)
-			dst[2] = math.Float32frombits(uint32(v>>32) << 16)
-			dst[3] = math.Float32frombits(uint32(v>>32) & 0xffff_0000)
-			dst, row = dst[4:], row[8:]
-		}
+		dst, row := bf16Vectors(dst, row[:2*len(dst)])
 		for i := range dst {
 			dst[i] = math.Float32frombits(uint32(binary.LittleEndian.Uint16(row[2*i:])) << 16)
 		}

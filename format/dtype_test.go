@@ -1,7 +1,9 @@
 package format_test
 
 import (
+	"encoding/binary"
 	"encoding/json"
+	"math"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -105,4 +107,32 @@ func TestDTypeFloats(t *testing.T) {
 			t.Errorf("%s: Floats wrote %g, want nothing written", d, got[0])
 		}
 	}
+}
+
+// FuzzBF16Floats holds what is read of bf16, by vectors where there are some, to one number
+// at a time, and to the room that there is.
+func FuzzBF16Floats(f *testing.F) {
+	f.Add([]byte{0x80, 0x3f, 0x00, 0xc0, 0xc1, 0x7f, 0x01, 0x00}, uint8(7), uint8(1))
+	f.Add([]byte{0xff, 0xff, 0x80, 0xff}, uint8(33), uint8(0))
+	f.Fuzz(func(t *testing.T, pattern []byte, n, at uint8) {
+		if len(pattern) == 0 {
+			return
+		}
+		row := make([]byte, int(at)+2*int(n)) // at any alignment
+		for i := range row {
+			row[i] = pattern[i%len(pattern)] ^ byte(i>>5)
+		}
+		row = row[at:]
+		got := make([]float32, int(n)+1)
+		format.BFloat16.Floats(got[:n], row)
+		for i := range n {
+			want := uint32(binary.LittleEndian.Uint16(row[2*int(i):])) << 16
+			if bits := math.Float32bits(got[i]); bits != want {
+				t.Errorf("element %d of %d: got bits %#x, want %#x", i, n, bits, want)
+			}
+		}
+		if got[n] != 0 {
+			t.Errorf("%d elements: the one behind them was written", n)
+		}
+	})
 }
