@@ -10,7 +10,7 @@ import (
 
 // spanBytes is how much of states a worker takes at a time: much more than what the scans
 // of a span keep, since that is made and added for each.
-const spanBytes = 128 << 20
+const spanBytes = 96 << 20
 
 // span is the part of a job that one worker scans.
 type span struct {

@@ -2,8 +2,6 @@ package validate
 
 import (
 	"cmp"
-	"encoding/json"
-	"fmt"
 	"math"
 	"math/bits"
 	"slices"
@@ -20,6 +18,7 @@ const (
 	statExamples    = 10      // short samples, top ids, outlier channels
 	statChannelRows = 8       // rows of a sample and state whose channels are looked at
 	statShort       = 8       // a sample of fewer tokens teaches a draft nothing
+	statFresh       = 1 << 16 // tokens that are counted at once
 )
 
 // StatScan gathers the statistics of an audit. Its memory is bounded by the hidden
@@ -39,6 +38,7 @@ type StatScan struct {
 	States     []statState           `json:"states"`
 	Shards     []statShard           `json:"shards"` // ascending
 	Short      []statSample          `json:"short"`  // the first short samples
+	fresh      []uint32              // tokens that are not in All and Supervised yet: 2 · id + whether it is supervised
 	values     []float32             // scratch, [HiddenSize]
 	squares    []float64             // scratch, [HiddenSize]
 }
@@ -130,34 +130,47 @@ func (s *StatScan) sample(f *sampleFacts, _ *Collector) {
 	}
 }
 
-// tokens counts ids and returns the number of supervised ones, -1 without a mask.
+// tokens takes ids and returns the number of supervised ones, -1 without a mask.
 func (s *StatScan) tokens(sample *format.Sample) int {
-	limit, top := s.ids(), -1
-	for _, tok := range sample.Tokens {
-		if int(tok) < limit {
-			top = max(top, int(tok))
-		}
-	}
-	s.All, s.Supervised = statGrow(s.All, top+1), statGrow(s.Supervised, top+1)
-	supervised := 0
+	limit, supervised := s.ids(), 0
 	if sample.LossMask == nil {
 		supervised = -1
 	}
 	for i, tok := range sample.Tokens {
-		counted := tok >= 0 && int(tok) < limit
-		if counted {
-			s.All[tok]++
+		mark := uint32(0)
+		if i < len(sample.LossMask) && sample.LossMask[i] != 0 {
+			supervised++
+			mark = 1
+		}
+		if tok >= 0 && int(tok) < limit {
+			s.fresh = append(s.fresh, 2*uint32(tok)+mark)
 		} else {
 			s.OutOfRange++
 		}
-		if i < len(sample.LossMask) && sample.LossMask[i] != 0 {
-			supervised++
-			if counted {
-				s.Supervised[tok]++
-			}
-		}
+	}
+	if len(s.fresh) >= statFresh {
+		s.flush()
 	}
 	return supervised
+}
+
+func (s *StatScan) flush() {
+	s.count(s.fresh)
+	s.fresh = s.fresh[:0]
+}
+
+// count counts fresh tokens. The tables are as long as the largest id, and many more than
+// the tokens of a span of wide states, which does without them.
+func (s *StatScan) count(fresh []uint32) {
+	if len(fresh) == 0 {
+		return
+	}
+	n := int(slices.Max(fresh)/2) + 1
+	s.All, s.Supervised = statGrow(s.All, n), statGrow(s.Supervised, n)
+	for _, tok := range fresh {
+		s.All[tok/2]++
+		s.Supervised[tok/2] += int64(tok % 2)
+	}
 }
 
 // group counts a sample for its source.
@@ -310,6 +323,7 @@ func (s *StatScan) add(later scan) {
 	}
 	s.Other.merge(o.Other)
 	s.All, s.Supervised = statAddCounts(s.All, o.All), statAddCounts(s.Supervised, o.Supervised)
+	s.count(o.fresh)
 	s.OutOfRange += o.OutOfRange
 	for i := range s.States {
 		s.States[i].merge(&o.States[i])
@@ -343,49 +357,3 @@ func (st *statState) merge(o *statState) {
 
 // finish reports nothing: statistics are not findings.
 func (s *StatScan) finish(opener, *Collector) {}
-
-// UnmarshalJSON reads the state that a scan of the same layout and vocabulary as s
-// left, in place of what s has. It refuses any other.
-func (s *StatScan) UnmarshalJSON(text []byte) error {
-	type plain StatScan // without this method
-	var o plain
-	if err := json.Unmarshal(text, &o); err != nil {
-		return err
-	}
-	if err := s.check((*StatScan)(&o)); err != nil {
-		return err
-	}
-	*s = StatScan(o)
-	return nil
-}
-
-// check reports what makes a scan read from JSON unfit to be the state of s.
-func (s *StatScan) check(o *StatScan) error {
-	switch {
-	case o.HiddenSize != s.HiddenSize || !slices.Equal(o.Columns, s.Columns) || len(o.States) != len(s.States):
-		return fmt.Errorf("statistics are of %v and hidden size %d, want %v and %d", o.Columns, o.HiddenSize, s.Columns, s.HiddenSize)
-	case o.Vocab != s.Vocab || !slices.Equal(o.Draft, s.Draft):
-		return fmt.Errorf("statistics are of %d token ids and %d bytes of draft vocabulary, want %d and %d, of the same ids", o.Vocab, len(o.Draft), s.Vocab, len(s.Draft))
-	case len(o.All) > s.ids() || len(o.Supervised) > len(o.All):
-		return fmt.Errorf("statistics count %d token ids and %d supervised ones, want at most %d", len(o.All), len(o.Supervised), s.ids())
-	case o.Other == nil:
-		return fmt.Errorf("statistics have no counts of the rest of the groups")
-	}
-	for i, st := range o.States {
-		if len(st.Channels) != s.HiddenSize || len(st.Positions) > 1+bits.UintSize {
-			return fmt.Errorf("statistics of %s have %d channels and %d position bins, want %d and at most %d", s.Columns[i], len(st.Channels), len(st.Positions), s.HiddenSize, 1+bits.UintSize)
-		}
-	}
-	most := statBin(math.MaxInt) + 1
-	for name, g := range o.Groups {
-		if g == nil || len(g.Lengths) > most {
-			return fmt.Errorf("statistics of group %q have no counts, or more than %d bins of lengths", name, most)
-		}
-	}
-	for _, sh := range o.Shards {
-		if len(sh.RMS) != len(s.States) {
-			return fmt.Errorf("statistics of shard %d are of %d states, want %d", sh.Shard, len(sh.RMS), len(s.States))
-		}
-	}
-	return nil
-}

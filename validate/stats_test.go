@@ -256,6 +256,7 @@ func TestStatTokensBounded(t *testing.T) {
 	t.Parallel()
 	l := statLayout(format.BFloat16, 1)
 	s := statScanOf(l, 0, nil, statPlaced{Ref{}, statSampleOf("x", "x", []int32{math.MaxInt32, math.MinInt32, 5}, []byte{1, 1, 1}, l, 1, nil)})
+	s.flush()
 	if len(s.All) != 6 || s.OutOfRange != 2 {
 		t.Errorf("got counts of %d ids and %d out of range, want 6 and 2", len(s.All), s.OutOfRange)
 	}

@@ -148,6 +148,7 @@ const (
 
 // Stats are the figures of what the scan has seen.
 func (s *StatScan) Stats() *Stats {
+	s.flush()
 	total := &statGroup{}
 	total.merge(s.Other)
 	groups := []GroupStats{}
@@ -331,20 +332,21 @@ func (st *statState) channelStats() ChannelStats {
 		return c
 	}
 	all := make([]Channel, len(st.Channels))
+	rms := make([]float64, len(st.Channels))
 	var energy float64
 	for i, sum := range st.Channels {
 		v := sum.value()
 		energy += v
-		all[i] = Channel{Channel: i, RMS: math.Sqrt(v / float64(st.ChannelRows)), Energy: v}
+		rms[i] = math.Sqrt(v / float64(st.ChannelRows))
+		all[i] = Channel{Channel: i, RMS: rms[i], Energy: v}
 	}
-	slices.SortFunc(all, func(a, b Channel) int {
+	slices.Sort(rms)
+	c.MedianRMS = rms[(len(rms)-1)/2]
+	strong := slices.DeleteFunc(all, func(ch Channel) bool { return ch.RMS == 0 || ch.RMS < statOutlierRatio*c.MedianRMS })
+	slices.SortFunc(strong, func(a, b Channel) int {
 		return cmp.Or(cmp.Compare(b.RMS, a.RMS), cmp.Compare(a.Channel, b.Channel))
 	})
-	c.MedianRMS = all[len(all)/2].RMS
-	for _, ch := range all[:min(len(all), statExamples)] {
-		if ch.RMS == 0 || ch.RMS < statOutlierRatio*c.MedianRMS {
-			break
-		}
+	for _, ch := range strong[:min(len(strong), statExamples)] {
 		if c.MedianRMS > 0 {
 			ch.Ratio = ch.RMS / c.MedianRMS
 		}
