@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -133,6 +134,18 @@ func TestEngineSpans(t *testing.T) {
 		e.spanBytes = tc.bytes
 		if got := e.spans(shardJob{rows: tc.rows}); !slices.Equal(got, tc.want) {
 			t.Errorf("%s: got %v, want %v", name, got, tc.want)
+		}
+	}
+	claims := &ds.Manifest().Shards[0] // more than any file has
+	claims.Rows = math.MaxInt64
+	claims.Tokens = math.MaxInt64 / (ds.Manifest().StateBytes(info) / info.Tokens)
+	got := e.spans(shardJob{})
+	if len(got) > maxSpans || got[0].from != 0 || got[len(got)-1].to != math.MaxInt64 {
+		t.Errorf("of a forged manifest: %d spans from %d to %d, want at most %d of all rows", len(got), got[0].from, got[len(got)-1].to, maxSpans)
+	}
+	for i, s := range got[1:] {
+		if s.from != got[i].to || s.to <= s.from {
+			t.Fatalf("span %d is %+v, after %+v", i+1, s, got[i])
 		}
 	}
 }

@@ -12,6 +12,9 @@ import (
 // of a span keep, since that is made and added for each.
 const spanBytes = 96 << 20
 
+// maxSpans bounds what a manifest can claim before its shards are looked at.
+const maxSpans = 1 << 12
+
 // span is the part of a job that one worker scans.
 type span struct {
 	from, to int // of the job's rows
@@ -26,10 +29,11 @@ func (e *engine) spans(j shardJob) []span {
 		rows = len(j.rows)
 	}
 	bytes := float64(e.ds.Manifest().StateBytes(info)) * float64(rows) / float64(max(1, info.Rows))
-	n := max(1, min(rows, int(math.Ceil(bytes/float64(cmp.Or(e.spanBytes, spanBytes))))))
+	n := max(1, min(rows, int(math.Ceil(min(maxSpans, bytes/float64(cmp.Or(e.spanBytes, spanBytes)))))))
+	at := func(i int) int { return rows/n*i + rows%n*i/n }
 	out := make([]span, n)
 	for i := range out {
-		out[i] = span{from: rows * i / n, to: rows * (i + 1) / n, last: i == n-1}
+		out[i] = span{from: at(i), to: at(i + 1), last: i == n-1}
 	}
 	return out
 }
