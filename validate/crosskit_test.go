@@ -24,7 +24,7 @@ func crossDataset(t *testing.T, ds *shard.Dataset) []Finding {
 	}
 	out := NewCollector(1000, enabled)
 	set := func() []scan { return crossScans(ds.Manifest().Layout()) }
-	if err := runScans(context.Background(), ds, nil, 2, set, out, nil); err != nil {
+	if err := runScans(context.Background(), ds, nil, set, out, nil); err != nil {
 		t.Fatal(err)
 	}
 	checkDrift(ds.Manifest(), out)

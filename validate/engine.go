@@ -14,18 +14,6 @@ import (
 // scanSet makes scans, all of the same kinds in the same order.
 type scanSet func() []scan
 
-// runScans reads the samples at refs, nil for all, and reports what scans find in
-// them. progress, if not nil, is told of the bytes of states read since it was told
-// last, by one goroutine at a time.
-func runScans(ctx context.Context, ds *shard.Dataset, refs []Ref, workers int, mk scanSet, out *Collector, progress func(bytes int64)) error {
-	e := &engine{ds: ds, workers: workers, make: mk, out: out, progress: progress}
-	scans, err := e.run(ctx, jobsOf(ds, refs))
-	if err != nil {
-		return err
-	}
-	return finishScans(ctx, ds, scans, out)
-}
-
 // shardJob is what is read of one shard.
 type shardJob struct {
 	shard int
@@ -66,7 +54,7 @@ type engine struct {
 	workers   int
 	make      scanSet
 	out       *Collector
-	progress  func(bytes int64)                 // see runScans
+	progress  func(bytes int64)                 // if not nil, told of bytes of states that were read, by one goroutine at a time
 	each      func(shard int, found *Collector) // if not nil, sees what each shard had, in the order of the jobs
 	spanBytes int64                             // the constant when 0
 

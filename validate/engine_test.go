@@ -71,6 +71,16 @@ func (n *noteScan) finish(open opener, out *Collector) {
 
 func noteScans() []scan { return []scan{&noteScan{}} }
 
+// runScans reads the samples at refs, nil for all, and reports what scans find in them.
+func runScans(ctx context.Context, ds *shard.Dataset, refs []Ref, mk scanSet, out *Collector, progress func(bytes int64)) error {
+	e := &engine{ds: ds, workers: 2, make: mk, out: out, progress: progress}
+	scans, err := e.run(ctx, jobsOf(ds, refs))
+	if err != nil {
+		return err
+	}
+	return finishScans(ctx, ds, scans, out)
+}
+
 func TestRunScansOrder(t *testing.T) {
 	t.Parallel()
 	samples := manySamples(40)
@@ -155,14 +165,14 @@ func TestRunScansRefs(t *testing.T) {
 	_, ds := writeDataset(t, 16<<10, manySamples(40)...)
 	out := NewCollector(100, nil)
 	refs := []Ref{{2, 1}, {0, 3}, {0, 0}, {2, 1}}
-	if err := runScans(t.Context(), ds, refs, 2, noteScans, out, nil); err != nil {
+	if err := runScans(t.Context(), ds, refs, noteScans, out, nil); err != nil {
 		t.Fatal(err)
 	}
 	if g := out.Groups(); g[0].Count != 3 || !strings.HasPrefix(g[1].Findings[0].Message, "s0 s3 s") {
 		t.Errorf("groups: got %+v, want samples of rows 0 and 3 of shard 0 and row 1 of shard 2", g)
 	}
 	for _, bad := range []Ref{{0, -1}, {0, 1000}} {
-		if err := runScans(t.Context(), ds, []Ref{bad}, 2, noteScans, out, nil); err == nil || !strings.Contains(err.Error(), "is asked for") {
+		if err := runScans(t.Context(), ds, []Ref{bad}, noteScans, out, nil); err == nil || !strings.Contains(err.Error(), "is asked for") {
 			t.Errorf("runScans(%v): got error %v, want one that names the row", bad, err)
 		}
 	}
@@ -173,7 +183,7 @@ func TestRunScansCancelled(t *testing.T) {
 	_, ds := writeDataset(t, 16<<10, manySamples(40)...)
 	ctx, cancel := context.WithCancel(t.Context())
 	read := 0
-	err := runScans(ctx, ds, nil, 2, noteScans, NewCollector(1, nil), func(int64) {
+	err := runScans(ctx, ds, nil, noteScans, NewCollector(1, nil), func(int64) {
 		if read++; read == 7 {
 			cancel()
 		}
@@ -428,7 +438,7 @@ func BenchmarkScan(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				out := NewCollector(10, nil)
-				if err := runScans(b.Context(), ds, nil, 2, func() []scan { return dataScans(format.Target{}) }, out, nil); err != nil {
+				if err := runScans(b.Context(), ds, nil, func() []scan { return dataScans(format.Target{}) }, out, nil); err != nil {
 					b.Fatal(err)
 				}
 			}
