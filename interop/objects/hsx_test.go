@@ -4,7 +4,6 @@ package objects_test
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"errors"
 	"io/fs"
@@ -359,7 +358,9 @@ func TestHSXReadsLittle(t *testing.T) {
 	}
 }
 
-// TestReadRate compares what verify reads a second with a plain copy by the store's library.
+// TestReadRate compares what verify and a reader of samples read a second with a plain copy
+// by the store's library, in turns. The plain copy is one request, which this server
+// answers by sendfile; it copies what is asked for by ranges.
 func TestReadRate(t *testing.T) {
 	url := startServer(t)
 	program{url}.run(t, 0, "merge", "--out", "s3://bucket/big", big(t))
@@ -369,24 +370,36 @@ func TestReadRate(t *testing.T) {
 		t.Fatal(err)
 	}
 	info := ds.Manifest().Shards[0]
-	rate := func(read func() error) float64 {
-		var rates []float64
-		for range 5 {
+	plain := plainBucket(t, url)
+	ways := []func() error{
+		func() error { return plainCopy(t.Context(), plain, "big/shards/"+info.Name) },
+		func() error {
+			return ds.Verify(t.Context(), func(c *shard.CorruptError) { t.Error(c) }, nil)
+		},
+		func() error {
+			for _, err := range ds.Samples(t.Context()) {
+				if err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+	}
+	rates := make([][]float64, len(ways))
+	for range 15 {
+		for i, read := range ways {
 			start := time.Now()
 			if err := read(); err != nil {
 				t.Fatal(err)
 			}
-			rates = append(rates, float64(info.Bytes)/time.Since(start).Seconds()/1e6)
+			rates[i] = append(rates[i], float64(info.Bytes)/time.Since(start).Seconds()/1e6)
 		}
-		return slices.Max(rates)
 	}
-	plain := rate(func() error { _, err := plainCopy(t.Context(), url, "big/shards/"+info.Name); return err })
-	ours := rate(func() error {
-		return ds.Verify(context.Background(), func(c *shard.CorruptError) { t.Error(c) }, nil)
-	})
-	t.Logf("verify reads %.0f MB/s, a plain copy %.0f MB/s: ratio %.2f", ours, plain, ours/plain)
-	if ours < 0.5*plain { // the goal is 0.8, and this machine may be busy
-		t.Errorf("verify reads at %.2f of a plain copy, want at least 0.5", ours/plain)
+	median := func(i int) float64 { slices.Sort(rates[i]); return rates[i][len(rates[i])/2] }
+	copied, verified, read := median(0), median(1), median(2)
+	t.Logf("a plain copy reads %.0f MB/s, verify %.0f (ratio %.2f), samples %.0f (%.2f)", copied, verified, verified/copied, read, read/copied)
+	if verified < 0.6*copied { // the goal is 0.8, and this machine may be busy
+		t.Errorf("verify reads at %.2f of a plain copy, want at least 0.6", verified/copied)
 	}
 }
 

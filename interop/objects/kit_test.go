@@ -56,7 +56,7 @@ func startServer(t testing.TB) string {
 		}
 	}
 	var log bytes.Buffer
-	cmd := exec.Command(env(t, "HSX_VERSITYGW"), "--quiet", "--port", addr, "--health", "/health", "posix", dir)
+	cmd := exec.Command(env(t, "HSX_VERSITYGW"), "--quiet", "--keep-alive", "--port", addr, "--health", "/health", "posix", dir)
 	cmd.Env = append(os.Environ(), "ROOT_ACCESS_KEY="+keyID, "ROOT_SECRET_KEY="+secret)
 	cmd.Stdout, cmd.Stderr = &log, &log
 	if err := cmd.Start(); err != nil {

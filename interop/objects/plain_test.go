@@ -6,30 +6,41 @@ import (
 	"context"
 	"errors"
 	"io"
+	"testing"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/config"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"gocloud.dev/blob"
 	"gocloud.dev/blob/s3blob"
 )
 
-// plainCopy reads an object as the store's library does without further ado, and tells
-// its size.
-func plainCopy(ctx context.Context, url, key string) (n int64, err error) {
-	cfg, err := config.LoadDefaultConfig(ctx)
+// plainBucket is a bucket as the store's library has it without further ado.
+func plainBucket(t testing.TB, url string) *blob.Bucket {
+	t.Helper()
+	cfg, err := config.LoadDefaultConfig(t.Context())
 	if err != nil {
-		return 0, err
+		t.Fatal(err)
 	}
 	client := s3.NewFromConfig(cfg, func(o *s3.Options) { o.UsePathStyle, o.BaseEndpoint = true, aws.String(url) })
-	b, err := s3blob.OpenBucket(ctx, client, "bucket", nil)
+	b, err := s3blob.OpenBucket(t.Context(), client, "bucket", nil)
 	if err != nil {
-		return 0, err
+		t.Fatal(err)
 	}
-	defer func() { err = errors.Join(err, b.Close()) }()
+	t.Cleanup(func() {
+		if err := b.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return b
+}
+
+// plainCopy reads an object and keeps nothing of it.
+func plainCopy(ctx context.Context, b *blob.Bucket, key string) error {
 	r, err := b.NewReader(ctx, key, nil)
 	if err != nil {
-		return 0, err
+		return err
 	}
-	n, err = io.Copy(io.Discard, r)
-	return n, errors.Join(err, r.Close())
+	_, err = io.Copy(io.Discard, r)
+	return errors.Join(err, r.Close())
 }
