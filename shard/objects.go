@@ -92,8 +92,9 @@ func (b *bucket) shard(info Info) (*mapped.File, error) {
 	if err != nil {
 		return nil, seen(err)
 	}
-	fetch := b.chunks.Fetch(func(p []byte, off int64) error { return b.objects.ReadRange(b.ctx, name, p, off) })
-	return mapped.Sparse("", size, func(dst io.WriterAt, off, n int64) error { return seen(fetch(dst, off, n)) })
+	return b.chunks.Sparse(size, func(p []byte, off int64) error {
+		return seen(b.objects.ReadRange(b.ctx, name, p, off))
+	})
 }
 
 // seen tells what an object turned out to be, which may be damage, from a failure to

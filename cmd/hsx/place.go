@@ -198,7 +198,7 @@ func (t dumpTree) Open(ctx context.Context, name string) (*mapped.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	f, err := mapped.Sparse("", size, t.chunks.Fetch(func(p []byte, off int64) error { return t.ReadRange(ctx, name, p, off) }))
+	f, err := t.chunks.Sparse(size, func(p []byte, off int64) error { return t.ReadRange(ctx, name, p, off) })
 	if err != nil {
 		return nil, err
 	}

@@ -106,10 +106,14 @@ func (m *File) Close() error {
 	}
 	f, data := m.f, m.data
 	m.f, m.data = nil, nil
-	if data == nil {
-		return f.Close()
+	var err error
+	if data != nil {
+		err = unix.Munmap(data)
 	}
-	return errors.Join(unix.Munmap(data), f.Close())
+	if m.sparse != nil && err == nil {
+		return m.sparse.chunks.close(f)
+	}
+	return errors.Join(err, f.Close())
 }
 
 // Guard runs fn and returns [ErrFault] if it touched mapped memory that is gone.

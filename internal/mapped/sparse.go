@@ -1,41 +1,31 @@
 package mapped
 
 import (
+	"cmp"
 	"io"
 	"io/fs"
-	"os"
 	"sync"
 	"unsafe"
-
-	"golang.org/x/sync/errgroup"
 )
 
 // pieceBytes is what a sparse file is filled by: little more than nothing, against
 // the time that a store takes to answer.
 const pieceBytes = 256 << 10
 
-// Fetch brings the n bytes from off on of what a sparse file stands for to the same
-// place of dst. Several are called at once.
-type Fetch func(dst io.WriterAt, off, n int64) error
-
-// Sparse maps a new file of size bytes that stands for one that lies elsewhere. It
-// has no name, takes room on the disk of dir (the system's temporary directory when
-// "") only for what was fetched, and is gone when it is closed. A part of its bytes is
-// valid once [File.Need] was asked for it.
-func Sparse(dir string, size int64, fetch Fetch) (*File, error) {
-	f, err := os.CreateTemp(dir, "hsx-*")
+// Sparse maps a file of size bytes that stands for one that lies elsewhere. It has no
+// name, lies in the system's temporary directory, and takes room there only for what was
+// fetched. A part of its bytes is valid once [File.Need] was asked for it.
+func (c *Chunks) Sparse(size int64, read Read) (*File, error) {
+	f, err := c.open()
 	if err != nil {
 		return nil, err
 	}
-	m := &File{f: f, sparse: &sparse{fetch: fetch, dst: f, size: size, pieces: map[int64]*run{}}}
-	if err = os.Remove(f.Name()); err == nil {
-		err = f.Truncate(size)
-	}
-	if err == nil {
+	m := &File{f: f, sparse: &sparse{chunks: c, read: read, dst: f, size: size, pieces: map[int64]*run{}}}
+	if err = f.Truncate(size); err == nil {
 		err = m.mmap()
 	}
 	if err != nil {
-		_ = f.Close() // nothing was written
+		_ = f.Close() // nothing in it is of use
 		return nil, &fs.PathError{Op: "map", Path: f.Name(), Err: err}
 	}
 	return m, nil
@@ -57,21 +47,20 @@ func (m *File) Need(parts ...[]byte) error {
 			own, all = m.sparse.claim(own, all, off, n)
 		}
 	}
-	if len(own) == 1 {
-		m.sparse.fill(own[0])
-	} else if len(own) > 1 {
-		var g errgroup.Group
-		for _, r := range own {
-			g.Go(func() error { m.sparse.fill(r); return nil })
-		}
-		_ = g.Wait() // each run has its own error
-	}
-	for _, r := range all {
-		if <-r.done; r.err != nil {
-			return r.err
+	for i, r := range own {
+		buf := m.sparse.chunks.take(true)
+		if i == len(own)-1 {
+			m.sparse.fill(r, buf)
+		} else {
+			go m.sparse.fill(r, buf)
 		}
 	}
-	return nil
+	var err error
+	for _, r := range all { // also after an error: the file may be closed next
+		<-r.done
+		err = cmp.Or(err, r.err)
+	}
+	return err
 }
 
 // place is where in the file a part of its bytes lies. Of other memory it is anything.
@@ -82,15 +71,17 @@ func (m *File) place(part []byte) int64 {
 
 // sparse is what is there of a sparse file.
 type sparse struct {
-	fetch Fetch
-	dst   io.WriterAt
-	size  int64
+	chunks *Chunks
+	read   Read
+	dst    io.WriterAt
+	size   int64
 
 	mu     sync.Mutex
 	pieces map[int64]*run // what fetched each piece, or does so now
 }
 
-// run is neighbouring pieces that are fetched together.
+// run is neighbouring pieces that are fetched together: a chunk at most, so that who
+// needs a part of much that is on its way need not wait for all of it.
 type run struct {
 	first, end int64
 	done       chan struct{} // closed when err is known
@@ -106,7 +97,7 @@ func (s *sparse) claim(own, all []*run, off, n int64) (ownNow, allNow []*run) {
 	for i := off / pieceBytes; i*pieceBytes < off+n; i++ {
 		r := s.pieces[i]
 		if r == nil {
-			if fresh == nil || fresh.end != i {
+			if fresh == nil || fresh.end != i || i%(chunkBytes/pieceBytes) == 0 {
 				fresh = &run{first: i, done: make(chan struct{})}
 				own = append(own, fresh)
 			}
@@ -122,10 +113,15 @@ func (s *sparse) claim(own, all []*run, off, n int64) (ownNow, allNow []*run) {
 	return own, all
 }
 
-// fill fetches a run. Pieces that did not come can be asked for again.
-func (s *sparse) fill(r *run) {
+// fill fetches a run by way of a buffer, which it gives back. Pieces that did not come
+// can be asked for again.
+func (s *sparse) fill(r *run, buf []byte) {
 	off := r.first * pieceBytes
-	r.err = s.fetch(s.dst, off, min(r.end*pieceBytes, s.size)-off)
+	p := buf[:min(r.end*pieceBytes, s.size)-off]
+	if r.err = s.read(p, off); r.err == nil {
+		_, r.err = s.dst.WriteAt(p, off)
+	}
+	s.chunks.give(buf)
 	if r.err != nil {
 		s.mu.Lock()
 		for i := r.first; i < r.end; i++ {

@@ -3,7 +3,6 @@ package mapped_test
 import (
 	"bytes"
 	"errors"
-	"io"
 	"math/rand/v2"
 	"os"
 	"sync"
@@ -25,14 +24,14 @@ func TestSparse(t *testing.T) {
 	}
 	var mu sync.Mutex
 	fetched := make([]int, len(want)/piece+1)
-	m, err := mapped.Sparse(t.TempDir(), int64(len(want)), func(dst io.WriterAt, off, n int64) error {
+	m, err := mapped.NewChunks().Sparse(int64(len(want)), func(p []byte, off int64) error {
 		mu.Lock()
-		for at := off; at < off+n; at += piece {
+		for at := off; at < off+int64(len(p)); at += piece {
 			fetched[at/piece]++
 		}
 		mu.Unlock()
-		_, err := dst.WriteAt(want[off:off+n], off)
-		return err
+		copy(p, want[off:])
+		return nil
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -79,12 +78,12 @@ func TestSparseFails(t *testing.T) {
 	cut := errors.New("connection cut")
 	var bad atomic.Bool
 	bad.Store(true)
-	m, err := mapped.Sparse(t.TempDir(), 3*piece, func(dst io.WriterAt, off, n int64) error {
+	m, err := mapped.NewChunks().Sparse(3*piece, func(p []byte, off int64) error {
 		if off == 0 && bad.Load() {
 			return cut
 		}
-		_, err := dst.WriteAt(bytes.Repeat([]byte{7}, int(n)), off)
-		return err
+		copy(p, bytes.Repeat([]byte{7}, len(p)))
+		return nil
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -103,10 +102,36 @@ func TestSparseFails(t *testing.T) {
 	}
 }
 
-func TestSparseLeavesNothing(t *testing.T) {
+// What a closed file held does not come to lie in the next one.
+func TestSparseAgain(t *testing.T) {
 	t.Parallel()
+	chunks := mapped.NewChunks()
+	for i, size := range []int{3*piece + 1, 9 * piece, 10, 9 * piece} {
+		m, err := chunks.Sparse(int64(size), func(p []byte, _ int64) error {
+			copy(p, bytes.Repeat([]byte{byte(i + 1)}, len(p)))
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(m.Bytes()) != size {
+			t.Fatalf("file has %d bytes, want %d", len(m.Bytes()), size)
+		}
+		last := m.Bytes()[size-1:]
+		if err := m.Need(last); err != nil || last[0] != byte(i+1) {
+			t.Errorf("file %d ends with %d (%v), want %d", i, last[0], err, i+1)
+		}
+		if err := m.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestSparseLeavesNothing(t *testing.T) {
 	dir := t.TempDir()
-	m, err := mapped.Sparse(dir, 1<<40, nil) // takes no room
+	t.Setenv("TMPDIR", dir)
+	chunks := mapped.NewChunks()
+	m, err := chunks.Sparse(1<<40, nil) // takes no room
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -116,7 +141,7 @@ func TestSparseLeavesNothing(t *testing.T) {
 	if err := m.Close(); err != nil {
 		t.Error(err)
 	}
-	if _, err := mapped.Sparse(dir, 1<<62, nil); err == nil {
+	if _, err := chunks.Sparse(1<<62, nil); err == nil {
 		t.Error("Sparse of 2^62 bytes: got no error")
 	}
 	if entries, err := os.ReadDir(dir); err != nil || len(entries) > 0 {

@@ -4,14 +4,22 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"io"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
 
 	"hsx/internal/mapped"
 )
+
+// from reads data by ranges.
+func from(data []byte) mapped.Read {
+	return func(p []byte, off int64) error {
+		copy(p, data[off:])
+		return nil
+	}
+}
 
 // streamFiles are a file and its sparse twin.
 func streamFiles(t *testing.T, want []byte) (path string, files map[string]*mapped.File) {
@@ -24,10 +32,7 @@ func streamFiles(t *testing.T, want []byte) (path string, files map[string]*mapp
 	if err != nil {
 		t.Fatal(err)
 	}
-	sparse, err := mapped.Sparse(t.TempDir(), int64(len(want)), func(dst io.WriterAt, off, n int64) error {
-		_, err := dst.WriteAt(want[off:off+n], off)
-		return err
-	})
+	sparse, err := mapped.NewChunks().Sparse(int64(len(want)), from(want))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -84,23 +89,61 @@ func TestStreamShrunk(t *testing.T) {
 	}
 }
 
+// TestStreamFetchFails fetches from one Chunks again and again: who fails has given back
+// all that it took.
 func TestStreamFetchFails(t *testing.T) {
 	t.Parallel()
 	want := errors.New("no answer")
-	f, err := mapped.Sparse(t.TempDir(), 80<<20, func(_ io.WriterAt, off, _ int64) error {
-		if off >= 32<<20 {
-			return want
+	chunks := mapped.NewChunks()
+	for _, bad := range []int64{0, 32 << 20, 96 << 20} {
+		f, err := chunks.Sparse(100<<20, func(_ []byte, off int64) error {
+			if off >= bad {
+				return want
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
 		}
-		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
+		used := int64(0)
+		err = f.Stream(t.Context(), func(part []byte) error { used += int64(len(part)); return nil })
+		if !errors.Is(err, want) || used != bad {
+			t.Errorf("Stream without an answer from %d on: got error %v after %d bytes, want %v", bad, err, used, want)
+		}
+		if err := f.Close(); err != nil {
+			t.Error(err)
+		}
 	}
-	defer func() { _ = f.Close() }()
-	calls := 0
-	if err := f.Stream(t.Context(), func([]byte) error { calls++; return nil }); !errors.Is(err, want) || calls != 1 {
-		t.Errorf("Stream: got error %v after %d parts, want %v after one", err, calls, want)
+}
+
+// TestStreamsShare goes through more at once than there are buffers for, and maps the
+// same files meanwhile.
+func TestStreamsShare(t *testing.T) {
+	t.Parallel()
+	chunks := mapped.NewChunks()
+	var all sync.WaitGroup
+	for i, n := range []int{1, 4 << 20, 40<<20 + 5, 40 << 20} {
+		want := make([]byte, n)
+		_, _ = rand.NewChaCha8([32]byte{byte(i)}).Read(want) // never fails
+		f, err := chunks.Sparse(int64(n), from(want))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = f.Close() }()
+		all.Go(func() {
+			if err := f.Need(f.Bytes()); err != nil || !bytes.Equal(f.Bytes(), want) {
+				t.Errorf("Need of %d bytes: got others, error %v", n, err)
+			}
+		})
+		all.Go(func() {
+			got := make([]byte, 0, n)
+			err := f.Stream(t.Context(), func(part []byte) error { got = append(got, part...); return nil })
+			if err != nil || !bytes.Equal(got, want) {
+				t.Errorf("Stream of %d bytes: got %d others, error %v", n, len(got), err)
+			}
+		})
 	}
+	all.Wait()
 }
 
 func TestRead(t *testing.T) {
