@@ -28,9 +28,10 @@ float32 states stay as they are.
 One shard at a time is written, put in the place of those that it is made of, and only
 then are these removed, so little room is needed, and the dataset is whole at any
 instant. A run that was stopped is completed by the same command. Readers that have the
-dataset open must open it again.`,
+dataset open must open it again. In a store, what was replaced stays for hsx gc.`,
 		Example: `  hsx recompress ds
-  hsx recompress --plain ds`,
+  hsx recompress --plain ds
+  hsx recompress s3://bucket/runs/ds`,
 		GroupID: "data",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {

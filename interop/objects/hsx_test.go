@@ -147,11 +147,37 @@ func everything(t *testing.T, p program) {
 	p.run(t, 0, "merge", "--out", "s3://other/up", "file://"+dir)
 	p.same(t, "s3://other/up", want)
 	p.run(t, 1, "merge", "--out", "s3://other/up", dir)
+	for _, way := range [][]string{{"--shard-size", "8kB"}, {"--plain"}} { // as many compressed shards; one plain one
+		p.run(t, 0, append([]string{"recompress", ds}, way...)...)
+		p.same(t, ds, want)
+	}
+	p.planned(t, "s3://bucket/runs/planned", "s3://bucket/dumps/specforge_eagle3", want)
 	p.run(t, 0, "gc", "--older-than", "0s", "--yes", ds)
 	p.same(t, ds, want)
 	if out, _ := p.run(t, 0, "gc", "--older-than", "0s", ds); !strings.HasPrefix(out, "nothing to remove") {
 		t.Errorf("gc after a gc says %q", out)
 	}
+}
+
+// planned runs the commands that a plan prints.
+func (p program) planned(t testing.TB, ds, dumps string, want map[string]string) {
+	t.Helper()
+	out, _ := p.run(t, 0, "plan", "--json", "--parts", "3", "--out", ds, "--layers", "0,2,3", "--target", kit+"/model/config.json", dumps)
+	var plan struct {
+		Parts []struct{ Command []string }
+		Merge []string
+	}
+	if err := json.Unmarshal([]byte(out), &plan); err != nil {
+		t.Fatal(err)
+	}
+	if len(plan.Parts) != 3 {
+		t.Fatalf("plan of 3 parts has %d", len(plan.Parts))
+	}
+	for _, part := range plan.Parts {
+		p.run(t, 0, part.Command[1:]...)
+	}
+	p.run(t, 0, plan.Merge[1:]...)
+	p.same(t, ds, want)
 }
 
 func TestHSX(t *testing.T) {
@@ -220,8 +246,8 @@ func (p program) kill(t *testing.T, reached chan struct{}, args ...string) {
 	_ = cmd.Wait()         // by the kill
 }
 
-// TestHSXKilled kills an ingest in the middle of an upload. What it committed is whole, and the
-// same command completes it.
+// TestHSXKilled kills an ingest, and then a recompress, in the middle of an upload. What was
+// committed is whole, and the same command completes it.
 func TestHSXKilled(t *testing.T) {
 	url := startServer(t)
 	want := local(t)
@@ -236,6 +262,16 @@ func TestHSXKilled(t *testing.T) {
 		}
 		p.run(t, 0, ingest(localDumps, ds)...)
 		p.same(t, ds, want)
+	}
+	for n := 1; n <= 2; n++ { // the dataset is whole also when its shards are on their way to be others
+		choose, reached := atShard(n)
+		slow, _ := between(t, url, choose)
+		again := []string{"recompress", "--shard-size", "8kB", "s3://bucket/killed" + string(rune('0'+n))}
+		program{slow}.kill(t, reached, again...)
+		p := program{url}
+		p.same(t, again[3], want)
+		p.run(t, 0, again...)
+		p.same(t, again[3], want)
 	}
 	left, err := filepath.Glob(filepath.Join(os.TempDir(), "hsx-staging-*"))
 	if err != nil || len(left) > 0 {
