@@ -24,7 +24,7 @@ func (s *Shard) Ahead(rows []int) {
 				return
 			}
 			// A row that does not come is met, and said, by its reader.
-			_ = mapped.Guard(func() error { return s.r.file.Need(s.wanted(k, rows)...) })
+			_ = mapped.Guard(func() error { s.r.file.Expect(s.wanted(k, rows)...); return nil })
 		}
 	})
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"hsx/format"
 	"hsx/internal/hsxtest"
@@ -184,4 +185,45 @@ func TestObjectsFail(t *testing.T) {
 			}
 		})
 	}
+}
+
+// farStore is a fake of a store that is far away: each request takes its time.
+type farStore struct{ *hsxtest.Memory }
+
+func (f farStore) ReadRange(ctx context.Context, name string, p []byte, off int64) error {
+	const first, perByte = 30 * time.Millisecond, 10 * time.Nanosecond
+	time.Sleep(first + time.Duration(len(p))*perByte)
+	return f.Memory.ReadRange(ctx, name, p, off)
+}
+
+// BenchmarkFarStore reads from a store that answers after 30 ms, and each request by 100 MB/s.
+func BenchmarkFarStore(b *testing.B) {
+	spec := hsxtest.Spec{Hidden: 4096, Layers: []format.Layer{2, 16, 30}, DType: format.BFloat16}
+	var samples []*format.Sample
+	for i := range 90 {
+		samples = append(samples, hsxtest.Sample(spec, i, 128)) // 3 MiB
+	}
+	ds, err := shard.OpenObjects(b.Context(), farStore{stored(b, shard.Options{}, samples...)})
+	if err != nil {
+		b.Fatal(err)
+	}
+	bench := func(name string, read func() error) {
+		b.Run(name, func(b *testing.B) {
+			b.SetBytes(ds.Manifest().Shards[0].Bytes)
+			for b.Loop() {
+				if err := read(); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+	bench("verify", func() error { return ds.Verify(b.Context(), func(c *shard.CorruptError) { b.Error(c) }, nil) })
+	bench("samples", func() error {
+		for _, err := range ds.Samples(b.Context()) {
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 }

@@ -104,6 +104,9 @@ func (m *File) Close() error {
 	if m.f == nil {
 		return nil
 	}
+	if m.sparse != nil {
+		m.sparse.filling.Wait()
+	}
 	f, data := m.f, m.data
 	m.f, m.data = nil, nil
 	var err error

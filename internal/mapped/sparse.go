@@ -1,7 +1,6 @@
 package mapped
 
 import (
-	"cmp"
 	"io"
 	"io/fs"
 	"sync"
@@ -38,29 +37,34 @@ func (m *File) Sparse() bool { return m.sparse != nil }
 // yet is fetched, all at once. It does nothing for a file that is not sparse. Parts
 // that lie elsewhere are none of its business. Several goroutines may ask.
 func (m *File) Need(parts ...[]byte) error {
+	for _, r := range m.begin(parts) {
+		if <-r.done; r.err != nil {
+			return r.err
+		}
+	}
+	return nil
+}
+
+// Expect begins to fetch what Need will be asked for, and returns when all of it is on its
+// way. What does not come, Need asks for again.
+func (m *File) Expect(parts ...[]byte) { m.begin(parts) }
+
+// begin returns the runs that parts come with. All of them have begun.
+func (m *File) begin(parts [][]byte) (all []*run) {
 	if m.sparse == nil || len(m.data) == 0 {
 		return nil
 	}
-	var own, all []*run
+	var own []*run
 	for _, p := range parts {
 		if n, off := int64(len(p)), m.place(p); n > 0 && off >= 0 && off < int64(len(m.data)) {
 			own, all = m.sparse.claim(own, all, off, n)
 		}
 	}
-	for i, r := range own {
+	for _, r := range own {
 		buf := m.sparse.chunks.take(true)
-		if i == len(own)-1 {
-			m.sparse.fill(r, buf)
-		} else {
-			go m.sparse.fill(r, buf)
-		}
+		m.sparse.filling.Go(func() { m.sparse.fill(r, buf) })
 	}
-	var err error
-	for _, r := range all { // also after an error: the file may be closed next
-		<-r.done
-		err = cmp.Or(err, r.err)
-	}
-	return err
+	return all
 }
 
 // place is where in the file a part of its bytes lies. Of other memory it is anything.
@@ -75,6 +79,8 @@ type sparse struct {
 	read   Read
 	dst    io.WriterAt
 	size   int64
+
+	filling sync.WaitGroup // runs that still write to dst
 
 	mu     sync.Mutex
 	pieces map[int64]*run // what fetched each piece, or does so now

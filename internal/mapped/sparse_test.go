@@ -102,6 +102,36 @@ func TestSparseFails(t *testing.T) {
 	}
 }
 
+// What is expected comes without being waited for, but for Close: the next file may be the
+// same one. What does not come is asked for again.
+func TestSparseExpect(t *testing.T) {
+	t.Parallel()
+	chunks := mapped.NewChunks()
+	answer, answered := make(chan error), atomic.Int32{}
+	m, err := chunks.Sparse(40*piece, func([]byte, int64) error {
+		err := <-answer
+		answered.Add(1)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.Expect(m.Bytes()[:30*piece]) // two chunks
+	answer <- errors.New("connection cut")
+	answer <- errors.New("connection cut")
+	go func() { answer <- nil }()
+	for m.Need(m.Bytes()[:1]) != nil { // it may still meet the cut connection
+	}
+	m.Expect(m.Bytes()[39*piece:])
+	go func() { answer <- nil }()
+	if err := m.Close(); err != nil {
+		t.Error(err)
+	}
+	if n := answered.Load(); n != 4 {
+		t.Errorf("file is closed after %d answers, want 4", n)
+	}
+}
+
 // What a closed file held does not come to lie in the next one.
 func TestSparseAgain(t *testing.T) {
 	t.Parallel()
