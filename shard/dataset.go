@@ -140,6 +140,9 @@ func (s *Shard) corrupt(row int, id string, err error) error {
 	if errors.As(err, &u) {
 		return fmt.Errorf("read %s: %w", s.file, u.error)
 	}
+	if errors.Is(err, mapped.ErrUnkept) {
+		return fmt.Errorf("read %s: %w", s.file, err)
+	}
 	return &CorruptError{File: s.file, Row: row, ID: id, Err: err}
 }
 

@@ -1,8 +1,9 @@
 package mapped
 
 import (
+	"errors"
+	"fmt"
 	"io"
-	"io/fs"
 	"sync"
 	"unsafe"
 )
@@ -11,13 +12,20 @@ import (
 // the time that a store takes to answer.
 const pieceBytes = 256 << 10
 
+// ErrUnkept means that there is no sparse file, or that what came could not be written to
+// it: its disk is full, or failed. It says nothing of what the file stands for, so the
+// cause is not wrapped.
+var ErrUnkept = errors.New("temporary file could not be made or written")
+
+func unkept(cause error) error { return fmt.Errorf("%w: %v", ErrUnkept, cause) } //nolint:errorlint // see there
+
 // Sparse maps a file of size bytes that stands for one that lies elsewhere. It has no
 // name, lies in the system's temporary directory, and takes room there only for what was
 // fetched. A part of its bytes is valid once [File.Need] was asked for it.
 func (c *Chunks) Sparse(size int64, read Read) (*File, error) {
 	f, err := c.open()
 	if err != nil {
-		return nil, err
+		return nil, unkept(err)
 	}
 	m := &File{f: f, sparse: &sparse{chunks: c, read: read, dst: f, size: size, pieces: map[int64]*run{}}}
 	if err = f.Truncate(size); err == nil {
@@ -25,7 +33,7 @@ func (c *Chunks) Sparse(size int64, read Read) (*File, error) {
 	}
 	if err != nil {
 		_ = f.Close() // nothing in it is of use
-		return nil, &fs.PathError{Op: "map", Path: f.Name(), Err: err}
+		return nil, unkept(err)
 	}
 	return m, nil
 }
@@ -125,7 +133,9 @@ func (s *sparse) fill(r *run, buf []byte) {
 	off := r.first * pieceBytes
 	p := buf[:min(r.end*pieceBytes, s.size)-off]
 	if r.err = s.read(p, off); r.err == nil {
-		_, r.err = s.dst.WriteAt(p, off)
+		if _, err := s.dst.WriteAt(p, off); err != nil {
+			r.err = unkept(err)
+		}
 	}
 	s.chunks.give(buf)
 	if r.err != nil {

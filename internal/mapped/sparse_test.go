@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -171,10 +172,14 @@ func TestSparseLeavesNothing(t *testing.T) {
 	if err := m.Close(); err != nil {
 		t.Error(err)
 	}
-	if _, err := chunks.Sparse(1<<62, nil); err == nil {
-		t.Error("Sparse of 2^62 bytes: got no error")
+	if _, err := chunks.Sparse(1<<62, nil); !errors.Is(err, mapped.ErrUnkept) {
+		t.Errorf("Sparse of 2^62 bytes: got error %v, want %v", err, mapped.ErrUnkept)
 	}
 	if entries, err := os.ReadDir(dir); err != nil || len(entries) > 0 {
 		t.Errorf("after an error the directory has %v (%v), want nothing", entries, err)
+	}
+	t.Setenv("TMPDIR", filepath.Join(dir, "none"))
+	if _, err := mapped.NewChunks().Sparse(1, nil); !errors.Is(err, mapped.ErrUnkept) || errors.Is(err, os.ErrNotExist) {
+		t.Errorf("Sparse without a directory: got error %v, want %v and not that something else is missing", err, mapped.ErrUnkept)
 	}
 }

@@ -394,6 +394,38 @@ func TestHSXReadsLittle(t *testing.T) {
 	}
 }
 
+// TestHSXFullDisk has no room to keep what it fetches. That is no damage; and verify, which
+// keeps nothing, needs none.
+func TestHSXFullDisk(t *testing.T) {
+	url := startServer(t)
+	p := program{url}
+	p.run(t, 0, "merge", "--out", "s3://bucket/big", big(t))
+	in := func(script, want string, code int, args ...string) {
+		t.Helper()
+		cmd := p.command(t, args...)
+		cmd.Args = append([]string{"sh", "-c", script, cmd.Path}, args...)
+		cmd.Path = "/bin/sh"
+		out, err := cmd.CombinedOutput()
+		if cmd.ProcessState == nil {
+			t.Fatal(err)
+		}
+		if got := cmd.ProcessState.ExitCode(); got != code || !strings.Contains(string(out), want) {
+			t.Errorf("%s: hsx %q: exit %d, want %d and %q\n%s", script, args, got, code, want, out)
+		}
+	}
+	const none, limit = `TMPDIR=/none exec "$0" "$@"`, `ulimit -f 2048; exec "$0" "$@"`
+	in(none, "temporary file could not be made or written: open /none/", 1, "verify", "s3://bucket/big")
+	in(none, "temporary file could not be made or written: open /none/", 1, "validate", "s3://bucket/big")
+	in(limit, "file too large", 1, "audit", "s3://bucket/big")
+	if os.Geteuid() != 0 {
+		return // only root may mount a small disk
+	}
+	t.Setenv("SMALL", t.TempDir())
+	const small = `exec unshare --mount sh -c 'mount -t tmpfs -o size=3m none "$SMALL" && TMPDIR=$SMALL exec "$0" "$@"' "$0" "$@"`
+	in(small, "no space left on device", 1, "audit", "s3://bucket/big")
+	in(small, "", 0, "verify", "s3://bucket/big")
+}
+
 // TestReadRate compares what verify and a reader of samples read a second with plain copies
 // by the store's library, in turns. This server answers for a whole object by sendfile,
 // at a sixth of what the same costs it by ranges: only a copy by ranges is its match.
