@@ -4,8 +4,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-
-	"github.com/klauspost/compress/huff0"
 )
 
 // Frame finds the blocks of a frame, which it neither trusts nor copies.
@@ -89,7 +87,8 @@ func (f *Frame) Blocks() int { return len(f.blocks) }
 
 // Decoder decodes blocks. The zero value is ready to use, by one goroutine at a time.
 type Decoder struct {
-	huff huff0.Scratch
+	tree   tree
+	lookup lookup
 }
 
 // Block decodes block k of a frame, bytes k*BlockBytes and on of its content, into dst,
@@ -124,17 +123,12 @@ func (d *Decoder) content(dst []byte, b block) error {
 			dst[i] = b.data[0]
 		}
 	default:
-		s, streams, err := huff0.ReadTable(b.data, &d.huff)
+		codes, err := d.tree.read(b.data)
 		if err != nil {
 			return err
 		}
-		out, err := s.Decoder().Decompress4X(dst[:0:len(dst)], streams)
-		if err != nil {
-			return err
-		}
-		if len(out) != len(dst) {
-			return fmt.Errorf("holds %d bytes, says %d", len(out), len(dst))
-		}
+		d.lookup.fill(&d.tree)
+		return d.lookup.decode(&d.tree, dst, codes)
 	}
 	return nil
 }
