@@ -181,6 +181,7 @@ type worker struct {
 	plan   *Plan
 	c      *committer
 	src    source
+	mem    shard.Memory
 	buf    producer.Buffer
 	normed []byte
 }
@@ -211,7 +212,7 @@ func (w *worker) load(r *row) (*format.Sample, error) {
 	if err != nil {
 		return nil, err
 	}
-	s, err := sh.Sample(r.row)
+	s, err := sh.SampleIn(&w.mem, r.row)
 	if err != nil || w.plan.norm == nil {
 		return s, err
 	}

@@ -91,12 +91,18 @@ func BenchmarkCompress(b *testing.B) {
 		})
 		b.Run("read/"+name, func(b *testing.B) {
 			dir := b.TempDir()
-			s.ID = "one"
-			write(b, dir, opt, s)
+			samples := make([]*format.Sample, 4)
+			for i := range samples {
+				one := *s
+				one.ID = fmt.Sprint(i)
+				samples[i] = &one
+			}
+			write(b, dir, opt, samples...)
 			ds := open(b, dir)
 			info := ds.Manifest().Shards[0]
-			b.SetBytes(s.Bytes())
-			defer perProcessor(b, s.Bytes())()
+			size := s.Bytes() * int64(len(samples))
+			b.SetBytes(size)
+			defer perProcessor(b, size)()
 			defer b.ReportMetric(float64(info.Bytes)/float64(ds.Manifest().StateBytes(info)), "ratio")
 			for b.Loop() {
 				for _, err := range ds.Samples(b.Context()) {

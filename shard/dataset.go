@@ -37,19 +37,20 @@ func (d *Dataset) Manifest() *Manifest { return d.manifest }
 // shard's index hash and its own digest. A damaged row or shard yields a
 // *CorruptError in its place, and the rest goes on.
 //
-// A sample's memory is mapped: it is valid until the next one is asked for, and
-// should be read under Guard when the files may shrink meanwhile.
+// A sample's memory is mapped, or used again: it is valid until the next one is asked
+// for, and should be read under Guard when the files may shrink meanwhile.
 func (d *Dataset) Samples(ctx context.Context) iter.Seq2[*format.Sample, error] {
 	return func(yield func(*format.Sample, error) bool) {
+		var m Memory
 		for i := range d.manifest.Shards {
-			if !d.shardSamples(ctx, i, yield) {
+			if !d.shardSamples(ctx, i, &m, yield) {
 				return
 			}
 		}
 	}
 }
 
-func (d *Dataset) shardSamples(ctx context.Context, i int, yield func(*format.Sample, error) bool) (more bool) {
+func (d *Dataset) shardSamples(ctx context.Context, i int, m *Memory, yield func(*format.Sample, error) bool) (more bool) {
 	s, err := d.Shard(i)
 	if err != nil {
 		return yield(nil, err)
@@ -65,7 +66,7 @@ func (d *Dataset) shardSamples(ctx context.Context, i int, yield func(*format.Sa
 			yield(nil, err)
 			return false
 		}
-		if !yield(s.Sample(row)) {
+		if !yield(s.SampleIn(m, row)) {
 			return false
 		}
 	}
@@ -173,13 +174,18 @@ func (s *Shard) Head(row int) (Head, error) {
 // stored as they are, alias the map until Close; read them under Guard when the files
 // may shrink meanwhile. States of a compressed shard have memory of their own. The
 // error is a *CorruptError, unless a store did not answer.
-func (s *Shard) Sample(row int) (*format.Sample, error) { return s.Scan(row, nil) }
+func (s *Shard) Sample(row int) (*format.Sample, error) { return s.Scan(nil, row, nil) }
 
-// Scan is Sample for who looks at all states: it shows them to look on their way into the
-// digest, so that memory is read once. What look saw counts only when there is no error.
-func (s *Shard) Scan(row int, look Look) (*format.Sample, error) {
+// SampleIn is Sample with the states of a compressed shard in m, which are valid until
+// the next sample is made there.
+func (s *Shard) SampleIn(m *Memory, row int) (*format.Sample, error) { return s.Scan(m, row, nil) }
+
+// Scan is SampleIn for who looks at all states: it shows them to look on their way into
+// the digest, so that memory is read once. What look saw counts only when there is no
+// error.
+func (s *Shard) Scan(m *Memory, row int, look Look) (*format.Sample, error) {
 	b, i := s.find(row)
-	out, err := b.sample(i, look)
+	out, err := b.sample(i, m, look)
 	if err != nil {
 		id := ""
 		if out != nil {

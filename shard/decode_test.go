@@ -61,7 +61,7 @@ func readBatch(data []byte, l format.Layout, encoding string) (good int, err err
 		return 0, err
 	}
 	for i := range b.n {
-		if _, err := b.sample(i, nil); err != nil {
+		if _, err := b.sample(i, nil, nil); err != nil {
 			return i, err
 		}
 	}

@@ -124,7 +124,7 @@ func TestScanShows(t *testing.T) {
 			}
 			defer func() { _ = s.Close() }()
 			seen, last, calls := make([][]byte, 3), 0, 0
-			sample, err := s.Scan(1, func(state int, r format.Rows) {
+			sample, err := s.Scan(nil, 1, func(state int, r format.Rows) {
 				if state < last || r.N < 1 || len(r.Data) != r.N*2*7168 {
 					t.Errorf("shown %d rows in %d bytes of state %d after %d", r.N, len(r.Data), state, last)
 				}

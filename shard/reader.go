@@ -161,6 +161,7 @@ type rows struct {
 	layout                format.Layout
 	origin                format.Origin
 	file                  *mapped.File // that all of it lies in
+	packed                bool
 	unpackers             *sync.Pool
 	buffers               *sync.Pool // of bytes; see show
 }
@@ -196,7 +197,7 @@ func (r *reader) decode(i int) (b *rows, err error) {
 			n:  int(batch.Rows),
 			id: c.column(colID, 1, 0), source: c.column(colSource, 1, 0),
 			ids: c.column(colIDs, 4, 1), mask: c.column(colMask, 1, 1),
-			layout: r.layout, file: r.file, unpackers: &r.unpackers, buffers: &r.buffers,
+			layout: r.layout, file: r.file, packed: packed, unpackers: &r.unpackers, buffers: &r.buffers,
 		}
 		last := r.lastBlocks()
 		for k, s := range r.layout.States {
@@ -334,9 +335,9 @@ func (b *rows) needStates(i int) error {
 }
 
 // sample is row i, checked against its digest. The mask and the states of a plain shard
-// alias the map.
+// alias the map; others lie in m.
 // With an error the sample may be there too, to be named.
-func (b *rows) sample(i int, look Look) (out *format.Sample, err error) {
+func (b *rows) sample(i int, m *Memory, look Look) (out *format.Sample, err error) {
 	err = mapped.Guard(func() error {
 		s, err := b.small(i)
 		if err != nil {
@@ -350,17 +351,24 @@ func (b *rows) sample(i int, look Look) (out *format.Sample, err error) {
 			return err
 		}
 		var h xxh3.Hasher
-		_, _ = h.Write(s.ids) // never fails
+		_, _ = h.Write(s.ids)  // never fails
+		var early *xxh3.Hasher // of what is hashed as it is made: nobody looks on
+		if b.packed && look == nil {
+			early = &h
+		}
+		states, err := b.unpack(i, m, early)
+		if err != nil {
+			return err
+		}
 		for k, st := range b.layout.States {
-			data, err := b.states[k].row(i, b.unpackers)
-			if err != nil {
-				return err
-			}
+			data := states[k]
 			size := b.layout.HiddenSize * st.DType.Size()
 			rows := format.Rows{DType: st.DType, N: len(data) / size, Width: b.layout.HiddenSize, Stride: size, Data: data}
 			out.Hidden = append(out.Hidden, format.Hidden{State: st, Rows: rows})
-			if err := b.show(look, &h, k, rows); err != nil {
-				return err
+			if early == nil {
+				if err := b.show(look, &h, k, rows); err != nil {
+					return err
+				}
 			}
 		}
 		if err := out.Check(); err != nil {

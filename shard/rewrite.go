@@ -152,8 +152,9 @@ func (c *committer) join(ctx context.Context, i, end int) (info Info, err error)
 	out.layout, out.rewritten = c.manifest.Layout(), true
 	c.spare.reset() // of a joining that failed
 	cp := &copier{out: out, limit: c.opt.BatchBytes, gathered: c.spare, single: newBatch(0)}
+	var m Memory
 	for ; i < end && err == nil; i++ {
-		ds.shardSamples(ctx, i, func(s *format.Sample, serr error) bool {
+		ds.shardSamples(ctx, i, &m, func(s *format.Sample, serr error) bool {
 			if err = serr; err == nil {
 				err = mapped.Guard(func() error { return cp.put(s) })
 			}

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/zeebo/xxh3"
 	"golang.org/x/sync/errgroup"
 
 	"hsx/internal/mapped"
@@ -157,7 +158,7 @@ func (s *state) guess(parts [][]byte, i, start, end int) [][]byte {
 // parts adds where row i is. Of a half that is coded, that is all of it.
 func (s *state) parts(parts [][]byte, file *mapped.File, i int) ([][]byte, error) {
 	if s.hi == nil {
-		data, err := s.column.row(i)
+		data, err := s.row(i)
 		return append(parts, data), err
 	}
 	for _, h := range []*half{s.hi, s.lo} {
@@ -176,67 +177,173 @@ func (s *state) parts(parts [][]byte, file *mapped.File, i int) ([][]byte, error
 	return parts, nil
 }
 
-// row is row i, of a plain shard where it lies. All that it takes must be there.
-func (s *state) row(i int, pool *sync.Pool) ([]byte, error) {
-	if s.hi == nil {
-		return s.column.row(i)
-	}
-	return s.unpack(pool, i)
-}
-
-// unpack is row i of a state whose halves are apart, in memory of its own.
-func (s *state) unpack(pool *sync.Pool, i int) ([]byte, error) {
+// halves are the values of row i of a state whose halves are apart.
+func (s *state) halves(i int) (from, to int, err error) {
 	start, end, err := s.hi.bounds(i)
 	if err != nil {
-		return nil, err
+		return 0, 0, err
 	}
 	if loStart, loEnd, err := s.lo.bounds(i); err != nil || loStart != start || loEnd != end {
-		return nil, fmt.Errorf("columns %s and %s differ: one has rows %d to %d, the other %d to %d", s.hi.name, s.lo.name, start, end, loStart, loEnd)
+		return 0, 0, fmt.Errorf("columns %s and %s differ: one has rows %d to %d, the other %d to %d", s.hi.name, s.lo.name, start, end, loStart, loEnd)
 	}
-	from, to := start*s.hi.size, end*s.hi.size // values
-	out := make([]byte, 2*(to-from))
-	first, count := from/zhuff.BlockBytes, 0
-	if to > from {
-		count = (to-1)/zhuff.BlockBytes + 1 - first
-	}
-	const unit = 8 // blocks that are worth a goroutine
-	workers := min(runtime.GOMAXPROCS(0), (count+unit-1)/unit)
-	if workers <= 1 {
-		return out, s.unpackBlocks(out, pool, from, to, first, first+count)
-	}
-	var g errgroup.Group
-	for w := range workers {
-		a, b := first+count*w/workers, first+count*(w+1)/workers
-		g.Go(func() error {
-			return mapped.Guard(func() error { return s.unpackBlocks(out, pool, from, to, a, b) })
-		})
-	}
-	return out, g.Wait()
+	return start * s.hi.size, end * s.hi.size, nil
 }
 
-// unpackBlocks fills what blocks a up to b hold of the values from and up to to.
-func (s *state) unpackBlocks(out []byte, pool *sync.Pool, from, to, a, b int) error {
-	u, _ := pool.Get().(*unpacker)
-	if u == nil {
-		u = newUnpacker()
+// Memory is what the states of a sample of a compressed shard are made in. The zero value
+// is ready to use, for one sample at a time: the next one takes the place of the last.
+type Memory struct {
+	buf []byte
+}
+
+// room is n bytes, of any content. Without a Memory they are the caller's own.
+func (m *Memory) room(n int) []byte {
+	if m == nil {
+		return make([]byte, n)
 	}
-	defer pool.Put(u)
-	for k := a; k < b; k++ {
-		begin, end := k*zhuff.BlockBytes, (k+1)*zhuff.BlockBytes
-		lo, hi := max(from, begin), min(to, end)
-		whole := lo == begin && hi == end
-		high, err := s.hi.block(u, u.hi, k, whole)
-		if err != nil {
-			return err
-		}
-		low, err := s.lo.block(u, u.lo, k, whole)
-		if err != nil {
-			return err
-		}
-		if len(high) < hi-begin || len(low) < hi-begin {
-			return fmt.Errorf("columns %s and %s end at value %d and %d, want %d", s.hi.name, s.lo.name, begin+len(high), begin+len(low), hi)
-		}
-		join(out[2*(lo-from):2*(hi-from)], high[lo-begin:hi-begin], low[lo-begin:hi-begin])
+	if n > cap(m.buf) {
+		m.buf = nil // it need not be there together with what takes its place
+		m.buf = make([]byte, n+n/8)
 	}
+	return m.buf[:n]
+}
+
+// piece is a part of a row that is hashed at once: a state that lies in the map, or what
+// one block holds of one.
+type piece struct {
+	data     []byte
+	state    int
+	of       *state // nil: the data is there
+	block    int
+	from, to int // values
+}
+
+// unpack returns row i of each state, of a plain shard where it lies, else in m. Those of a
+// packed one it adds to h, if that is not nil. All that they take of the file must be
+// there.
+func (b *rows) unpack(i int, m *Memory, h *xxh3.Hasher) ([][]byte, error) {
+	out := make([][]byte, len(b.states))
+	var pieces []piece
+	values, blocks := 0, 0 // to be made
+	for k := range b.states {
+		st := &b.states[k]
+		if st.hi == nil {
+			var err error
+			if out[k], err = st.row(i); err != nil {
+				return nil, err
+			}
+			if b.packed {
+				pieces = append(pieces, piece{data: out[k]})
+			}
+			continue
+		}
+		from, to, err := st.halves(i)
+		if err != nil {
+			return nil, err
+		}
+		values += to - from
+		for ; from < to; blocks++ {
+			block := from / zhuff.BlockBytes
+			end := min(to, (block+1)*zhuff.BlockBytes)
+			pieces = append(pieces, piece{state: k, of: st, block: block, from: from, to: end})
+			from = end
+		}
+	}
+	if !b.packed {
+		return out, nil
+	}
+	mem, at := m.room(2*values), 0
+	for j := range pieces {
+		if p := &pieces[j]; p.of != nil {
+			end := at + 2*(p.to-p.from)
+			p.data = mem[at:end]
+			out[p.state] = mem[at-len(out[p.state]) : end : end]
+			at = end
+		}
+	}
+	return out, unpackPieces(pieces, blocks, b.unpackers, h)
+}
+
+// unpackPieces makes the pieces with as many processors as they are worth. They are hashed
+// in their order, each soon after it was made.
+func unpackPieces(pieces []piece, blocks int, pool *sync.Pool, h *xxh3.Hasher) error {
+	const worth = 2 // blocks for each goroutine
+	var next atomic.Int64
+	turn := turns{ready: make([]bool, len(pieces)), do: func(k int) { _, _ = h.Write(pieces[k].data) }} // never fails
+	work := func() error {
+		var u *unpacker
+		if blocks > 0 {
+			if u, _ = pool.Get().(*unpacker); u == nil {
+				u = newUnpacker()
+			}
+			defer pool.Put(u)
+		}
+		return mapped.Guard(func() error {
+			for k := int(next.Add(1)) - 1; k < len(pieces); k = int(next.Add(1)) - 1 {
+				if err := pieces[k].make(u); err != nil {
+					return err
+				}
+				if h != nil {
+					turn.come(k)
+				}
+			}
+			return nil
+		})
+	}
+	workers := min(runtime.GOMAXPROCS(0), blocks/worth)
+	if workers <= 1 {
+		return work()
+	}
+	var g errgroup.Group
+	for range workers {
+		g.Go(work)
+	}
+	return g.Wait()
+}
+
+// make makes the data of a piece that is not there.
+func (p *piece) make(u *unpacker) error {
+	if p.of == nil {
+		return nil
+	}
+	hi, lo, begin := p.of.hi, p.of.lo, p.block*zhuff.BlockBytes
+	whole := p.to-p.from == zhuff.BlockBytes
+	high, err := hi.block(u, u.hi, p.block, whole)
+	if err != nil {
+		return err
+	}
+	low, err := lo.block(u, u.lo, p.block, whole)
+	if err != nil {
+		return err
+	}
+	if len(high) < p.to-begin || len(low) < p.to-begin {
+		return fmt.Errorf("columns %s and %s end at value %d and %d, want %d", hi.name, lo.name, begin+len(high), begin+len(low), p.to)
+	}
+	join(p.data, high[p.from-begin:p.to-begin], low[p.from-begin:p.to-begin])
 	return nil
+}
+
+// turns has something done for each of some things in their order, by whoever has the
+// first one ready that is next.
+type turns struct {
+	do func(k int)
+
+	mu    sync.Mutex
+	ready []bool
+	next  int
+	busy  bool
+}
+
+// come says that thing k is ready, and does whatever is to be done now.
+func (t *turns) come(k int) {
+	t.mu.Lock()
+	t.ready[k] = true
+	for !t.busy && t.next < len(t.ready) && t.ready[t.next] {
+		t.busy = true
+		t.mu.Unlock()
+		t.do(t.next) // when it faults, nobody goes on
+		t.mu.Lock()
+		t.busy = false
+		t.next++
+	}
+	t.mu.Unlock()
 }

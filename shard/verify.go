@@ -97,7 +97,7 @@ func hashFile(ctx context.Context, f *mapped.File, use func(part []byte) error) 
 // blameRows reports what of a damaged shard can no longer be used. Damage between
 // the columns, in padding, touches no row. Its error is a failure to look.
 func (d *Dataset) blameRows(ctx context.Context, i int, report func(*CorruptError)) (err error) {
-	d.shardSamples(ctx, i, func(_ *format.Sample, serr error) bool {
+	d.shardSamples(ctx, i, &Memory{}, func(_ *format.Sample, serr error) bool {
 		var c *CorruptError
 		if errors.As(serr, &c) {
 			report(c)

@@ -162,6 +162,7 @@ func (e *engine) rows(ctx context.Context, j shardJob, file *sharedShard, r *spa
 		return e.lookedAt(j.shard, err, r)
 	}
 	var f sampleFacts
+	var m shard.Memory
 	for row := r.from; row < r.to; row++ {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -174,7 +175,7 @@ func (e *engine) rows(ctx context.Context, j shardJob, file *sharedShard, r *spa
 			return fmt.Errorf("row %d is asked for of shard %d, which has %d", at, j.shard, s.Rows())
 		}
 		f.begin(len(e.ds.Manifest().States))
-		sample, err := s.Scan(at, f.see)
+		sample, err := s.Scan(&m, at, f.see)
 		if err != nil {
 			if err := e.lookedAt(j.shard, err, r); err != nil {
 				return err

@@ -131,8 +131,15 @@ func roundsPlainly(l *lookup, dst, src []byte, s *[streams]stream, n int) {
 // rest fills dst with what the first n bits of a stream hold, from the last on, and
 // returns how many are left, which is less than none when there were not enough.
 func (l *lookup) rest(t *tree, dst, src []byte, n int) int {
-	for i := range dst {
-		b := byte(l[1<<codeBits|before(src, n)] >> 16)
+	table := (*[1 << codeBits]uint64)(l[1<<codeBits:])
+	for len(dst) >= 8 && n >= codeBits {
+		e := table[before(src, n)]
+		binary.LittleEndian.PutUint64(dst, e>>16)
+		dst = dst[e>>8&0xff:]
+		n -= int(e & 0xff)
+	}
+	for i := range dst { // an entry may have more than there is
+		b := byte(table[before(src, n)] >> 16)
 		dst[i] = b
 		n -= int(t.bits[b])
 	}
