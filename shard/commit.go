@@ -1,6 +1,7 @@
 package shard
 
 import (
+	"cmp"
 	"errors"
 	"os"
 	"path/filepath"
@@ -65,7 +66,6 @@ func (c *committer) writeBatch(b *batch) error {
 }
 
 // writeSample adds a sample that is a batch of its own, straight from its memory.
-// When that faults, the shard is as it was before.
 func (c *committer) writeSample(s *format.Sample) error {
 	if err := c.room(s.Layout(), s.Bytes(), s.Origin); err != nil {
 		return err
@@ -75,34 +75,27 @@ func (c *committer) writeSample(s *format.Sample) error {
 	}
 	c.single.reset()
 	c.single.layout = s.Layout()
-	c.single.addSmall(s, [digestSize]byte{}) // the digest follows when the states are written
-	before := c.cur.mark()
+	c.single.addSmall(s, [digestSize]byte{}) // the digest follows when the states are read
 	err := mapped.Guard(func() error { return c.cur.stream(c.single, s) })
 	switch {
 	case errors.Is(err, mapped.ErrFault):
-		return c.takeBack(before, err)
+		return c.takeBack(err)
 	case err != nil:
 		return err
 	}
 	return c.note(c.single)
 }
 
-// takeBack makes the shard what it was before a sample that faulted, and returns the
-// fault. Another error says that the shard is beyond use, which concerns all samples.
-func (c *committer) takeBack(before mark, fault error) error {
-	if before.rows > 0 {
-		if err := c.cur.rollback(before); err != nil {
-			return err
-		}
+// takeBack removes a shard that the sample which faulted was to be the first of, and
+// returns the fault. Another error says that the shard is beyond use, which concerns all
+// samples.
+func (c *committer) takeBack(fault error) error {
+	if c.cur.info.Rows > 0 {
 		return fault
 	}
-	// The schema was on its way too: begin the shard again.
 	s := c.cur
 	c.cur = nil
-	if err := s.file.Discard(); err != nil {
-		return err
-	}
-	return fault
+	return cmp.Or(s.discard(), fault)
 }
 
 // room makes the current shard one that a batch of the given bytes fits into.
@@ -185,11 +178,11 @@ func (c *committer) commit(done bool) error {
 
 // abandon removes the shard that no commit completed.
 func (c *committer) abandon() {
-	_ = c.pack.close() // memory
 	if c.cur != nil {
-		_ = c.cur.file.Discard() // the next writer removes what is left
+		_ = c.cur.discard() // the next writer removes what is left
 		c.cur = nil
 	}
+	_ = c.pack.close() // memory
 }
 
 // removeUnlisted removes what a killed writer left: unfinished files, and shards

@@ -32,11 +32,11 @@ func within(t testing.TB, d time.Duration, fn func() error) error {
 }
 
 // record is the operations of an undisturbed run below dir.
-func record(t *testing.T, dir string, steps []step) []hsxtest.Op {
+func record(t *testing.T, dir string, opt shard.Options, steps []step) []hsxtest.Op {
 	t.Helper()
 	var ops []hsxtest.Op
 	fs := &hsxtest.HookFS{FS: hasty(), Before: func(op hsxtest.Op) error { ops = append(ops, op); return nil }}
-	if _, err := play(dir, shard.WithFS(small(), fs), steps); err != nil {
+	if _, err := play(dir, shard.WithFS(opt, fs), steps); err != nil {
 		t.Fatal(err)
 	}
 	return ops
@@ -52,19 +52,23 @@ func unfinished(dir string) []string {
 func TestDiskFaults(t *testing.T) {
 	t.Parallel()
 	steps := story()
-	want := undisturbed(t, ingests(small(), steps), steps)
-	recorded := filepath.Join(t.TempDir(), "ds")
-	ops := record(t, recorded, steps)
 	fails := []string{hsxtest.OpOpen, hsxtest.OpWrite, hsxtest.OpSync, hsxtest.OpSyncDir, hsxtest.OpRename, hsxtest.OpMkdir}
 	for name, tc := range map[string]struct {
-		errno error
-		once  bool // the disk is well again after one fault
+		errno    error
+		once     bool // the disk is well again after one fault
+		compress bool
 	}{
-		"full disk":     {unix.ENOSPC, false},
-		"one i/o error": {unix.EIO, true},
+		"full disk":             {unix.ENOSPC, false, false},
+		"one i/o error":         {unix.EIO, true, false},
+		"full disk, compressed": {unix.ENOSPC, false, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
+			opt := small()
+			opt.Compress = tc.compress
+			want := undisturbed(t, ingests(opt, steps), steps)
+			recorded := filepath.Join(t.TempDir(), "ds")
+			ops := record(t, recorded, opt, steps)
 			for n, op := range ops {
 				if !slices.Contains(fails, op.Kind) || tc.once && op.Kind == hsxtest.OpWrite && n%5 > 0 {
 					continue
@@ -83,7 +87,7 @@ func TestDiskFaults(t *testing.T) {
 					t.Fatal(err)
 				}
 				name := filepath.Base(filepath.Join(dir, rel))
-				acked, err := disturbed(t, dir, shard.WithFS(small(), fs), steps)
+				acked, err := disturbed(t, dir, shard.WithFS(opt, fs), steps)
 				what := fmt.Sprintf("%v at operation %d (%s %s)", tc.errno, n, op.Kind, name)
 				if !errors.Is(err, tc.errno) || !strings.Contains(err.Error(), name) {
 					t.Errorf("%s: got error %v, want one that wraps it and names the file", what, err)
@@ -91,7 +95,7 @@ func TestDiskFaults(t *testing.T) {
 				if left := unfinished(dir); len(left) > 0 {
 					t.Errorf("%s: %q are left", what, left)
 				}
-				if err := survives(dir, ingests(small(), steps), steps, acked, want, hasty()); err != nil {
+				if err := survives(dir, ingests(opt, steps), steps, acked, want, hasty()); err != nil {
 					t.Errorf("%s: %v", what, err)
 				}
 			}

@@ -1,12 +1,12 @@
 package shard
 
 import (
+	"cmp"
 	"errors"
 	"io"
 	"path/filepath"
 
 	"github.com/zeebo/xxh3"
-	"golang.org/x/sys/unix"
 
 	"hsx/format"
 	"hsx/internal/arrowmsg"
@@ -21,8 +21,9 @@ type openShard struct {
 	out     *shardFile
 	schema  arrowmsg.Message
 	batches []arrowmsg.Block
-	pack    *packer // nil: the shard is plain
-	buf     []byte  // scratch
+	pack    *packer   // nil: the shard is plain
+	buf     [2][]byte // scratch of this batch, and of the one before, which may be on its way
+	end     int64     // of what was written or is on its way
 	info    Info
 	saved   int64 // bytes that packing took off the states
 	index   xxh3.Hasher
@@ -48,6 +49,7 @@ func createShard(fs atomicfile.FS, dir, name string, l format.Layout, pack *pack
 	if err := s.begin(l); err != nil {
 		return nil, errors.Join(err, f.Discard())
 	}
+	s.end = s.out.n
 	return s, nil
 }
 
@@ -67,7 +69,13 @@ func (s *openShard) begin(l format.Layout) error {
 
 // size is what the shard's file would have if it were plain: where shards are cut does
 // not depend on how well they are packed.
-func (s *openShard) size() int64 { return s.out.n + s.saved }
+func (s *openShard) size() int64 { return s.end + s.saved }
+
+// discard removes the file.
+func (s *openShard) discard() error {
+	_ = s.out.wait() // nobody wants what is on its way
+	return s.file.Discard()
+}
 
 // write adds a gathered batch.
 func (s *openShard) write(b *batch) error {
@@ -76,11 +84,12 @@ func (s *openShard) write(b *batch) error {
 		row := s.layout.HiddenSize * st.DType.Size()
 		states[i] = format.Rows{DType: st.DType, N: len(b.states[i]) / row, Width: s.layout.HiddenSize, Stride: row, Data: b.states[i]}
 	}
-	return s.writeBatch(b, states, func() error { return nil })
+	return s.writeBatch(b, states, nil, func() error { return nil })
 }
 
 // stream adds a sample that is a batch of its own without gathering it: its states are
-// hashed and written, or packed, from where they lie.
+// hashed and written, or packed, from where they lie. When they fault, the shard is as it
+// was before.
 func (s *openShard) stream(b *batch, smp *format.Sample) error {
 	states := make([]format.Rows, len(smp.Hidden))
 	b.moments = make([]moments, len(smp.Hidden))
@@ -90,20 +99,11 @@ func (s *openShard) stream(b *batch, smp *format.Sample) error {
 	}
 	var hash xxh3.Hasher
 	hashTokens(&hash, smp.Tokens)
-	done := func() error {
+	return s.writeBatch(b, states, &hash, func() error {
 		sum := hash.Sum128().Bytes()
 		copy(b.digests, sum[:])
 		return intact(smp)
-	}
-	if s.pack == nil {
-		s.out.row = &hash // states are hashed on their way to the file
-		defer func() { s.out.row = nil }()
-		return s.writeBatch(b, states, done)
-	}
-	for _, r := range states {
-		hashRows(&hash, r)
-	}
-	return s.writeBatch(b, states, done)
+	})
 }
 
 // hashRows adds a state to a row's digest.
@@ -117,29 +117,45 @@ func hashRows(h *xxh3.Hasher, r format.Rows) {
 	}
 }
 
-// writeBatch writes a record batch. done is called when all states were read.
-func (s *openShard) writeBatch(b *batch, states []format.Rows, done func() error) error {
-	start := s.out.n
-	rec, err := s.record(b, states)
+// writeBatch writes a record batch. The states are added to hash, if it is not nil, and
+// then done is called. What was packed is on its way when it returns, while the next
+// batch is packed; an error of that is the next call's.
+func (s *openShard) writeBatch(b *batch, states []format.Rows, hash *xxh3.Hasher, done func() error) error {
+	rec, err := s.record(b, states, hash)
 	if err != nil {
 		return err
 	}
-	buf, block := arrowmsg.AppendBatch(s.buf[:0], start, int64(rec.rows), rec.nodes, rec.sizes(), rec.packed)
-	_, _ = s.out.head.Write(buf[messagePrefix:]) // never fails
-	for i, p := range rec.buffers {
-		if i == len(rec.buffers)-1 { // the digests
-			if err := done(); err != nil {
-				return err
-			}
-		}
-		if buf, err = s.writeBuffer(buf, p); err != nil {
+	if rec.ready() {
+		if err := done(); err != nil {
 			return err
 		}
 	}
-	s.buf = buf
-	if err := s.out.write(buf); err != nil {
+	if err := s.out.wait(); err != nil {
 		return err
 	}
+	before, start := *s.out, s.out.n
+	s.buf[0], s.buf[1] = s.buf[1], s.buf[0]
+	buf, block := arrowmsg.AppendBatch(s.buf[0][:0], start, int64(rec.rows), rec.nodes, rec.sizes(), rec.packed)
+	_, _ = s.out.head.Write(buf[messagePrefix:]) // never fails
+	if rec.ready() {
+		var parts [][]byte
+		parts, s.buf[0] = rec.parts(buf)
+		s.end = start + s.out.writeLater(parts)
+	} else {
+		if !rec.packed {
+			s.out.row = hash // states are hashed on their way to the file
+		}
+		err := mapped.Guard(func() error { return s.writeNow(buf, rec, done) })
+		s.out.row = nil
+		if errors.Is(err, mapped.ErrFault) {
+			return cmp.Or(s.rollback(before), err)
+		}
+		if err != nil {
+			return err
+		}
+		s.end = s.out.n
+	}
+	s.saved += rec.saved
 	s.batches = append(s.batches, block)
 	b.hashIndex(&s.index)
 	for i := range b.moments {
@@ -147,21 +163,18 @@ func (s *openShard) writeBatch(b *batch, states []format.Rows, done func() error
 	}
 	s.info.Rows += int64(b.rowsInBatch)
 	s.info.Tokens += int64(b.tokens[b.rowsInBatch])
-	s.info.LargestBatch = max(s.info.LargestBatch, s.out.n-start)
-	// Let the disk work while the next batch is made: the fsync at the end of the
-	// shard then finds little left to do.
-	atomicfile.StartWriteback(s.file, start, s.out.n-start)
+	s.info.LargestBatch = max(s.info.LargestBatch, s.end-start)
 	return nil
 }
 
 // record is the batch as it will be written. Its buffers are the batch's own, and the
-// packer's, which must be written before they are used again.
-func (s *openShard) record(b *batch, states []format.Rows) (*record, error) {
+// packer's, which stay as they are until the batch after the next is packed.
+func (s *openShard) record(b *batch, states []format.Rows, hash *xxh3.Hasher) (*record, error) {
 	rec := &record{packed: s.pack != nil}
 	var halves []packed
 	if s.pack != nil {
 		var err error
-		if halves, err = s.pack.pack(states); err != nil {
+		if halves, err = s.pack.pack(states, hash); err != nil {
 			return nil, err
 		}
 	}
@@ -176,10 +189,31 @@ func (s *openShard) record(b *batch, states []format.Rows) (*record, error) {
 			rec.state(b.tokens, states[i].Width)
 			rec.buffers = append(rec.buffers, half)
 		}
-		s.saved += states[i].Bytes() - halves[i].hi.size() - halves[i].lo.size()
+		rec.saved += states[i].Bytes() - halves[i].hi.size() - halves[i].lo.size()
 	}
 	rec.digests(b)
 	return rec, nil
+}
+
+// writeNow writes a record's buffers after buf. done is called when all states were read.
+func (s *openShard) writeNow(buf []byte, rec *record, done func() error) (err error) {
+	start := s.out.n
+	for i, p := range rec.buffers {
+		if i == len(rec.buffers)-1 { // the digests
+			if err := done(); err != nil {
+				return err
+			}
+		}
+		if buf, err = s.writeBuffer(buf, p); err != nil {
+			return err
+		}
+	}
+	s.buf[0] = buf
+	if err := s.out.write(buf); err != nil {
+		return err
+	}
+	s.out.startWriteback(start)
+	return nil
 }
 
 // writeBuffer adds a buffer with its padding to what is to be written next. What is long
@@ -207,27 +241,21 @@ func (s *openShard) writeBuffer(buf []byte, b buffer) (next []byte, err error) {
 	return append(buf, make([]byte, arrowmsg.Padding(b.size()))...), nil
 }
 
-// mark is a state of the shard that rollback returns to.
-type mark struct {
-	out   shardFile
-	rows  int64
-	saved int64
-}
-
-func (s *openShard) mark() mark { return mark{out: *s.out, rows: s.info.Rows, saved: s.saved} }
-
 // rollback takes back a batch of which only a part was written.
-func (s *openShard) rollback(m mark) error {
-	*s.out, s.saved = m.out, m.saved
-	if err := s.file.Truncate(m.out.n); err != nil {
+func (s *openShard) rollback(before shardFile) error {
+	*s.out = before
+	if err := s.file.Truncate(before.n); err != nil {
 		return err
 	}
-	_, err := s.file.Seek(m.out.n, io.SeekStart)
+	_, err := s.file.Seek(before.n, io.SeekStart)
 	return err
 }
 
 // finish completes the file and gives it its name.
 func (s *openShard) finish(states []stateJSON) (Info, error) {
+	if err := s.out.wait(); err != nil {
+		return Info{}, err
+	}
 	if err := s.out.write(arrowmsg.AppendFooter(nil, s.schema, s.batches)); err != nil {
 		return Info{}, err
 	}
@@ -245,62 +273,6 @@ func (s *openShard) finish(states []stateJSON) (Info, error) {
 		s.info.Fingerprint = append(s.info.Fingerprint, s.moments[i].result(states[i].Column))
 	}
 	return s.info, nil
-}
-
-// shardFile hashes what it writes.
-type shardFile struct {
-	f    atomicfile.File
-	hash xxh3.Hasher  // of all of it
-	head xxh3.Hasher  // of the metadata of the Arrow messages, which openShard adds
-	row  *xxh3.Hasher // of the states that are written from where they lie, if not nil
-	n    int64
-
-	scratch []byte // one chunk
-}
-
-// write writes p in chunks: the kernel copies what hashing left in the cache.
-func (h *shardFile) write(p []byte) error {
-	for len(p) > 0 {
-		chunk := p[:min(len(p), chunkBytes)]
-		_, _ = h.hash.Write(chunk) // never fails
-		n, err := h.f.Write(chunk)
-		h.n += int64(n)
-		if err != nil {
-			return err
-		}
-		p = p[len(chunk):]
-	}
-	return nil
-}
-
-// writeRows writes a state in chunks: what a chunk costs is one read of the dump and one
-// write of the file, all else happens in the cache.
-func (h *shardFile) writeRows(r format.Rows) error {
-	whole, contiguous := r.Contiguous()
-	row := r.RowBytes()
-	step := max(1, chunkBytes/row)
-	for i := 0; i < r.N; i += step {
-		end := min(i+step, r.N)
-		var chunk []byte
-		if contiguous {
-			chunk = whole[i*row : end*row]
-		} else {
-			chunk = h.scratch[:0]
-			for j := i; j < end; j++ {
-				chunk = append(chunk, r.Row(j)...)
-			}
-			h.scratch = chunk
-		}
-		if h.row != nil {
-			_, _ = h.row.Write(chunk) // never fails
-		}
-		if err := h.write(chunk); errors.Is(err, unix.EFAULT) {
-			return mapped.ErrFault // the chunk was there a moment ago
-		} else if err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // intact reports whether what was read of a sample's states is what its dump held.

@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"sync/atomic"
 
+	"github.com/zeebo/xxh3"
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
@@ -16,10 +17,10 @@ import (
 
 const (
 	// unitBlocks is how many blocks of a frame one goroutine codes at a time.
-	unitBlocks = 8
+	unitBlocks = 4
 	unitValues = unitBlocks * zhuff.BlockBytes
-	// keptBytes is how much memory a packer keeps for the next batch.
-	keptBytes = 256 << 20
+	// keptBytes is how much memory a packer keeps for each of the next batches.
+	keptBytes = 128 << 20
 	// worthBits is how many bits a byte may hold at most to be worth coding.
 	worthBits = 7.6
 )
@@ -28,7 +29,7 @@ const (
 // low bytes of 16-bit values apart, and coded where they shrink. It works on one batch
 // at a time, with all processors.
 type packer struct {
-	mem     []byte // mapped: of it only what was filled is there
+	mem     [2][]byte // mapped: of it only what was filled is there; in turn
 	workers []*packWorker
 }
 
@@ -58,11 +59,19 @@ type job struct {
 	hi, lo part
 }
 
-// pack returns the states in their order. What it returns is valid until the next call.
-// A fault of the mapped memory that the states lie in is an error.
-func (p *packer) pack(states []format.Rows) ([]packed, error) {
+// pack returns the states in their order, and adds them to hash if it is not nil. What it
+// returns is valid until the call after the next. A fault of the mapped memory that the
+// states lie in is an error.
+func (p *packer) pack(states []format.Rows, hash *xxh3.Hasher) ([]packed, error) {
 	jobs := make([]*job, len(states))
 	var units []func(*packWorker)
+	if hash != nil {
+		units = append(units, func(*packWorker) {
+			for _, r := range states {
+				hashRows(hash, r)
+			}
+		})
+	}
 	room := 0
 	err := mapped.Guard(func() error { // looking at the values may fault
 		for k, r := range states {
@@ -87,7 +96,7 @@ func (p *packer) pack(states []format.Rows) ([]packed, error) {
 	if err := p.reserve(room); err != nil {
 		return nil, err
 	}
-	free := p.mem
+	free := p.mem[0]
 	for _, j := range jobs {
 		if j != nil {
 			j.hi.dst, j.lo.dst, free = free[:area(j.n)], free[area(j.n):2*area(j.n)], free[2*area(j.n):]
@@ -136,10 +145,10 @@ func area(n int) int {
 // buffer is a part as it is stored: what Arrow calls a compressed buffer.
 func (p *part) buffer(n int) buffer {
 	if !p.coded {
-		return buffer{pieces: [][]byte{lengthPrefix(notCompressed), p.dst[:n]}}
+		return buffer{kept: true, pieces: [][]byte{lengthPrefix(notCompressed), p.dst[:n]}}
 	}
 	head := zhuff.AppendHeader(lengthPrefix(int64(n)), n)
-	return buffer{pieces: append([][]byte{head}, p.pieces...)}
+	return buffer{kept: true, pieces: append([][]byte{head}, p.pieces...)}
 }
 
 // pack does one unit of a state.
@@ -212,32 +221,40 @@ func shrinks(r format.Rows) (hi, lo bool) {
 	return entropy(&hiCount) <= worthBits, entropy(&loCount) <= worthBits
 }
 
-// reserve makes room for n bytes. Memory that is mapped for it is not there before it is
-// used, and what a batch of unusual size took is given back by the next.
+// reserve makes room for n bytes, beside what was made room for last. Memory that is
+// mapped for it is not there before it is used, and what a batch of unusual size took is
+// given back by the one after the next.
 func (p *packer) reserve(n int) error {
-	if n <= len(p.mem) && (len(p.mem) <= keptBytes || n > keptBytes) {
+	p.mem[0], p.mem[1] = p.mem[1], p.mem[0]
+	mem := &p.mem[0]
+	if n <= len(*mem) && (len(*mem) <= keptBytes || n > keptBytes) {
 		return nil
 	}
-	if err := p.close(); err != nil || n == 0 {
+	if err := unmap(mem); err != nil || n == 0 {
 		return err
 	}
-	mem, err := unix.Mmap(-1, 0, n, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
-	if err != nil {
+	var err error
+	if *mem, err = unix.Mmap(-1, 0, n, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON); err != nil {
 		return fmt.Errorf("reserve %d bytes of memory: %w", n, err)
 	}
-	p.mem = mem
 	return nil
 }
 
 // close gives the memory back.
 func (p *packer) close() error {
-	if p == nil || p.mem == nil {
+	if p == nil {
 		return nil
 	}
-	mem := p.mem
-	p.mem = nil
-	if err := unix.Munmap(mem); err != nil {
-		return errors.Join(errors.New("unmap memory"), err)
+	return errors.Join(unmap(&p.mem[0]), unmap(&p.mem[1]))
+}
+
+func unmap(mem *[]byte) error {
+	old := *mem
+	if *mem = nil; old == nil {
+		return nil
+	}
+	if err := unix.Munmap(old); err != nil {
+		return fmt.Errorf("unmap memory: %w", err)
 	}
 	return nil
 }

@@ -3,6 +3,7 @@ package shard
 import (
 	"encoding/binary"
 	"math"
+	"slices"
 
 	"github.com/apache/arrow/go/v15/arrow"
 
@@ -17,6 +18,7 @@ type record struct {
 	rows    int
 	nodes   []arrowmsg.Node
 	buffers []buffer
+	saved   int64 // bytes that packing took off the states
 }
 
 // buffer is pieces in memory and, after them, the rows of a state, which are written
@@ -24,6 +26,7 @@ type record struct {
 type buffer struct {
 	pieces [][]byte
 	rows   *format.Rows
+	kept   bool // the pieces are the packer's
 }
 
 func (b *buffer) size() int64 {
@@ -107,6 +110,35 @@ func (r *record) digests(b *batch) {
 	r.node(r.rows, 0)
 	r.put(buffer{})
 	r.bytes(b.digests)
+}
+
+// ready reports whether nothing of the record lies where it was read: states are packed.
+func (r *record) ready() bool {
+	return r.packed && !slices.ContainsFunc(r.buffers, func(b buffer) bool { return b.rows != nil })
+}
+
+// parts is a record that is ready as it is written after buf: what the packer keeps where
+// it is, and copies behind buf of all else, which is small.
+func (r *record) parts(buf []byte) (parts [][]byte, scratch []byte) {
+	from := 0
+	cut := func() {
+		parts = append(parts, buf[from:])
+		from = len(buf)
+	}
+	for i := range r.buffers {
+		b := &r.buffers[i]
+		for _, p := range b.pieces {
+			if b.kept && len(p) > chunkBytes/4 {
+				cut()
+				parts = append(parts, p)
+			} else {
+				buf = append(buf, p...)
+			}
+		}
+		buf = append(buf, make([]byte, arrowmsg.Padding(b.size()))...)
+	}
+	cut()
+	return parts, buf
 }
 
 // sizes are those of the buffers.

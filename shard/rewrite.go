@@ -165,7 +165,7 @@ func (c *committer) join(ctx context.Context, i, end int) (info Info, err error)
 		err = cp.flush()
 	}
 	if err != nil {
-		return Info{}, errors.Join(err, out.file.Discard())
+		return Info{}, errors.Join(err, out.discard())
 	}
 	return out.finish(c.manifest.States)
 }
@@ -190,7 +190,7 @@ func (c *copier) put(s *format.Sample) error {
 	}
 	c.single.reset()
 	c.single.layout = s.Layout()
-	c.single.addSmall(s, [digestSize]byte{}) // the digest follows when the states are written
+	c.single.addSmall(s, [digestSize]byte{}) // the digest follows when the states are read
 	return c.out.stream(c.single, s)
 }
 

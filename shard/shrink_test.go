@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -86,12 +87,12 @@ func (c shrunk) run(t *testing.T, disturb bool) (dir string, said error) {
 	t.Helper()
 	dir = filepath.Join(t.TempDir(), "ds")
 	bad, path := dumped(t, c.size == shrinkMask)
-	writes := 0
+	var writes atomic.Int64 // what was packed is written while the next is put
 	fs := &hsxtest.HookFS{FS: hasty(), Before: func(op hsxtest.Op) error {
 		if op.Kind != hsxtest.OpWrite {
 			return nil
 		}
-		if writes--; writes != 0 {
+		if writes.Add(-1) != 0 {
 			return nil
 		}
 		return os.Truncate(path, c.size)
@@ -116,7 +117,7 @@ func (c shrunk) run(t *testing.T, disturb bool) (dir string, said error) {
 	}
 	put(c.before)
 	if disturb {
-		if writes = c.write; writes == 0 {
+		if writes.Store(int64(c.write)); c.write == 0 {
 			if err := os.Truncate(path, c.size); err != nil {
 				t.Fatal(err)
 			}
@@ -127,7 +128,7 @@ func (c shrunk) run(t *testing.T, disturb bool) (dir string, said error) {
 		} else {
 			said = mapped.Guard(try)
 		}
-		writes = 0
+		writes.Store(0)
 	}
 	put(c.after)
 	if err := errors.Join(w.Commit(context.Background()), w.Close()); err != nil {
