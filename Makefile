@@ -59,9 +59,9 @@ lint: ## golangci-lint, pinned in go.tools.mod, with the reasons in .golangci.ym
 
 race: ## all tests, under the race detector where there is a C compiler
 ifeq ($(strip $(SUMMARY)),)
-	$(GO) test $(RACE) ./...
+	$(GO) test $(RACE) -timeout 20m ./...
 else
-	$(GO) test $(RACE) -count=1 -json ./... | $(SUMMARY)
+	$(GO) test $(RACE) -timeout 20m -count=1 -json ./... | $(SUMMARY)
 endif
 
 test: ## all tests, the quick way
