@@ -35,6 +35,10 @@ type Options struct {
 	// Has, if not nil, says whether an input's samples are all in the sink. Its error
 	// says how the input differs from what the sink took.
 	Has func(in format.Input) (bool, error)
+	// Renamed, if not nil, names an input that the sink holds which may be this one under
+	// the name that it has below another directory; "" when there is none. Unless that is
+	// an input of its own, this one is refused: its samples would be there twice.
+	Renamed func(in format.Input) string
 	// Reject, if not nil, gets every input or sample that is refused. Its error ends
 	// the work.
 	Reject func(r format.Rejection) error
@@ -73,6 +77,7 @@ var ErrRejected = errors.New("stopped at the first bad input")
 // run is the state of one Plan.Run.
 type run struct {
 	opt   Options
+	plan  *Plan
 	sink  Sink
 	stats Stats
 }
@@ -81,7 +86,7 @@ type run struct {
 // Inputs are opened and checked by several goroutines, a few ahead; sink and the
 // functions of the options are called from this one.
 func (p *Plan) Run(ctx context.Context, sink Sink) (Stats, error) {
-	r := &run{opt: p.opt, sink: sink}
+	r := &run{opt: p.opt, plan: p, sink: sink}
 	defer p.closeDatasets()
 	for _, w := range p.warnings {
 		r.warn(w.input, w.message)
@@ -134,6 +139,9 @@ func (r *run) missing(units []unit, step func(format.Input)) ([]unit, error) {
 	var todo []unit
 	for _, u := range units {
 		held, err := r.opt.Has(u.input)
+		if !held && err == nil {
+			err = r.renamed(u.input)
+		}
 		switch {
 		case err != nil:
 			r.stats.Inputs++
@@ -149,6 +157,18 @@ func (r *run) missing(units []unit, step func(format.Input)) ([]unit, error) {
 		}
 	}
 	return todo, nil
+}
+
+// renamed refuses an input that the sink holds under another name.
+func (r *run) renamed(in format.Input) error {
+	if r.opt.Renamed == nil {
+		return nil
+	}
+	as := r.opt.Renamed(in)
+	if as == "" || r.plan.lists(as) {
+		return nil
+	}
+	return fmt.Errorf("it was taken as %s, by its size, its time and the end of its name: sources are named relative to the deepest directory common to the paths, or to --root (if it is another file, touch it)", as)
 }
 
 func (r *run) warn(input, message string) {

@@ -40,7 +40,7 @@ func (f *follower) look(ctx context.Context) error {
 	if f.plan != nil {
 		f.plan.closeDatasets() // nothing is open between two looks
 	}
-	f.plan, f.ready = p, nil
+	f.plan, f.run.plan, f.ready = p, p, nil
 	f.stats.Waiting, f.stats.Backlog, f.stats.BacklogBytes = 0, 0, 0
 	f.deadline = time.Time{}
 	if fresh { // files may have come before their directory was watched

@@ -25,7 +25,8 @@ type Plan struct {
 	datasets map[string]*hfDataset // by directory; nil where there is none
 	warnings []warning
 	refused  []refusal
-	digest   string // of all inputs, also those of other parts
+	names    map[string]bool // of the units, once somebody asks for one
+	digest   string          // of all inputs, also those of other parts
 	progress func(Progress)
 }
 
@@ -64,6 +65,17 @@ func (p *Plan) Bytes() int64 { return p.bytes }
 
 // Root is the directory that sources are named relative to.
 func (p *Plan) Root() string { return p.root }
+
+// lists reports whether an input of that name is one of the plan's.
+func (p *Plan) lists(name string) bool {
+	if p.names == nil {
+		p.names = make(map[string]bool, len(p.units))
+		for _, u := range p.units {
+			p.names[u.input.Path] = true
+		}
+	}
+	return p.names[name]
+}
 
 // NewPlan lists the inputs under paths: files, and directories with all that is in
 // them, or with Options.Tree all that is there. Names decide which files belong

@@ -211,6 +211,48 @@ func TestResume(t *testing.T) {
 	compare(t, open(t, dir), samples)
 }
 
+// TestRenamed finds inputs that were named relative to another directory.
+func TestRenamed(t *testing.T) {
+	t.Parallel()
+	spec := hsxtest.Spec{Hidden: 4, Layers: field()}
+	dir := t.TempDir()
+	in := func(path string, bytes, modTime int64) format.Input {
+		return format.Input{Path: path, Bytes: bytes, ModTime: modTime}
+	}
+	sample := func(i int, in format.Input) *format.Sample {
+		s := hsxtest.Sample(spec, i, 5)
+		s.Input, s.Last = in, true
+		return s
+	}
+	write(t, dir, shard.Options{}, sample(0, in("day1/a.pt", 10, 100)), sample(1, in("b.pt", 20, 200)))
+	w, err := shard.OpenWriter(dir, shard.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	check := func(in format.Input, want string) {
+		t.Helper()
+		if got := w.Renamed(in); got != want {
+			t.Errorf("Renamed(%+v): got %q, want %q", in, got, want)
+		}
+	}
+	check(in("a.pt", 10, 100), "day1/a.pt")
+	check(in("all/day1/a.pt", 10, 100), "day1/a.pt")
+	check(in("day1/b.pt", 20, 200), "b.pt")
+	check(in("day1/a.pt", 10, 100), "") // it is that one
+	check(in("a.pt", 11, 100), "")
+	check(in("a.pt", 10, 101), "")
+	check(in("day2/a.pt", 10, 100), "") // beside the other, not above or below
+	check(in("1/a.pt", 10, 100), "")    // half a name
+	check(in("day1/c.pt", 20, 200), "")
+	if err := w.Put(t.Context(), sample(2, in("day1/c.pt", 30, 300))); err != nil {
+		t.Fatal(err)
+	}
+	check(in("c.pt", 30, 300), "day1/c.pt") // put by this writer
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func TestLock(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

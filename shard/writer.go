@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
-	"time"
 
 	"github.com/zeebo/xxh3"
 
@@ -55,7 +54,8 @@ type Writer struct {
 	layout   format.Layout
 	origin   format.Origin
 	ids      map[xxh3.Uint128]owner
-	inputs   map[string]int32 // index into names
+	inputs   map[string]int32   // index into names
+	alike    map[likeness]int32 // the same, once somebody asks for Renamed
 	names    []known
 	rejected map[format.Rejection]bool // lines that exist already
 	rows     int64                     // put, by this writer and earlier ones
@@ -85,12 +85,6 @@ type owner struct {
 	row   int64 // of the dataset
 	input int32
 	old   bool // by an earlier writer
-}
-
-// known is one input that the dataset has samples of.
-type known struct {
-	format.Input
-	done bool
 }
 
 // OpenWriter opens a dataset for adding samples, or creates it. It takes the lock
@@ -203,23 +197,6 @@ func (w *Writer) load() (*committer, error) {
 	return c, err
 }
 
-// Has reports whether the dataset holds all samples of an input. An input that was
-// taken in another state (size or modification time) is an error that says so.
-func (w *Writer) Has(in format.Input) (bool, error) {
-	i, ok := w.inputs[in.Path]
-	if !ok {
-		return false, nil
-	}
-	k := w.names[i]
-	if k.Bytes != in.Bytes || k.ModTime != in.ModTime {
-		return false, fmt.Errorf("source changed since it was taken: it had %d bytes of %s, it has %d of %s (its samples in the dataset stay as they are)",
-			k.Bytes, stamp(k.ModTime), in.Bytes, stamp(in.ModTime))
-	}
-	return k.done, nil
-}
-
-func stamp(ns int64) string { return time.Unix(0, ns).UTC().Format("2006-01-02T15:04:05.000Z") }
-
 // Put adds a sample. It copies what it keeps. An error that wraps format.ErrRefused
 // or format.ErrKnown concerns this sample alone, and so does mapped.ErrFault: the
 // file that the sample lies in changed. After any other error nothing more can be
@@ -302,18 +279,6 @@ func (w *Writer) admit(s *format.Sample, key xxh3.Uint128) error {
 		return refuse("ids are shifted against the states: %t, the dataset's: %t: one dataset holds one capture", s.Shifted, w.origin.Shifted)
 	}
 	return nil
-}
-
-// input notes an input and returns its index.
-func (w *Writer) input(in format.Input, done bool) int32 {
-	i, ok := w.inputs[in.Path]
-	if !ok {
-		i = int32(len(w.names))
-		w.names = append(w.names, known{Input: in})
-		w.inputs[in.Path] = i
-	}
-	w.names[i].done = w.names[i].done || done
-	return i
 }
 
 // Reject notes an input that was refused, for rejected.jsonl. A line that is there

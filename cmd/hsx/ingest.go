@@ -166,6 +166,7 @@ func runIngest(cmd *cobra.Command, paths []string, o ingestOptions) error {
 	if !o.dryRun {
 		note := copt.Reject
 		copt.Has = func(in format.Input) (bool, error) { return w.Has(in) }
+		copt.Renamed = func(in format.Input) string { return w.Renamed(in) }
 		copt.Reject = func(r format.Rejection) error { return errors.Join(note(r), w.Reject(r)) }
 	}
 	var plan *capture.Plan // nil: to follow
