@@ -105,6 +105,9 @@ func find(ctx context.Context, paths []string, opt Options) (*Plan, []foundFile,
 			return nil, nil, err
 		}
 		p.faults(w.faults)
+		for _, path := range w.empty {
+			p.warnings = append(p.warnings, warning{path, "no file is in it"})
+		}
 		return p, w.files, nil
 	}
 	l, err := newListing(ctx, opt.Tree)

@@ -30,6 +30,7 @@ type walker struct {
 	links   []string
 	files   []foundFile
 	dirs    []string // real paths of those that were looked into
+	empty   []string // of the given paths, those that hold nothing
 	faults  []fault
 }
 
@@ -37,8 +38,12 @@ type walker struct {
 // lies below one is a fault.
 func (w *walker) walk(ctx context.Context, paths []string) error {
 	for _, path := range paths {
+		dirs, met := len(w.dirs), w.met()
 		if err := w.follow(ctx, path); err != nil {
 			return err
+		}
+		if len(w.dirs) > dirs && w.met() == met {
+			w.empty = append(w.empty, path)
 		}
 	}
 	for len(w.links) > 0 { // a linked directory may hold further links
@@ -50,6 +55,9 @@ func (w *walker) walk(ctx context.Context, paths []string) error {
 	}
 	return nil
 }
+
+// met counts what a walk has found so far.
+func (w *walker) met() int { return len(w.files) + len(w.links) + len(w.faults) }
 
 // follow visits a path that may lead through symbolic links.
 func (w *walker) follow(ctx context.Context, path string) error {

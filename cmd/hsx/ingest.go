@@ -235,8 +235,12 @@ func (o *ingestOptions) inputs(ctx context.Context, names []string) (paths []str
 		case p.store != nil:
 			return nil, dumpTree{p.store, mapped.NewChunks()}, nil
 		}
-		if _, err := os.Stat(p.path); err != nil {
+		info, err := os.Stat(p.path)
+		if err != nil {
 			return nil, nil, fmt.Errorf("list inputs: %w", err)
+		}
+		if !info.IsDir() && !info.Mode().IsRegular() {
+			return nil, nil, fmt.Errorf("list inputs: %s is neither a file nor a directory", p.path)
 		}
 		paths = append(paths, p.path)
 	}
