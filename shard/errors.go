@@ -22,6 +22,8 @@ var (
 	ErrConflict = errors.New("another writer committed meanwhile")
 	// ErrMismatch means the dataset holds something else than the caller wants to add.
 	ErrMismatch = errors.New("dataset differs")
+	// ErrNames means that datasets have an id, or the name of an input, in common.
+	ErrNames = errors.New("names are not unique")
 )
 
 // CorruptError is damage in a dataset: what is not as it was written, and where.

@@ -34,17 +34,23 @@ type merge struct {
 	manifest Manifest
 	inputs   *journal
 	rejected *journal
-	ids      map[xxh3.Uint128]int      // the source that holds an id
+	ids      map[xxh3.Uint128]holder   // of an id
 	paths    map[string]format.Input   // of the inputs seen
 	lines    map[format.Rejection]bool // of rejected.jsonl
 	sources  []*Dataset
+}
+
+// holder says where an id was seen.
+type holder struct {
+	source int
+	input  string
 }
 
 // Merge makes a dataset of several in a new directory, without copying: the shards
 // become hard links, which is safe since nobody modifies a shard. The datasets must
 // hold the same capture (layers, norm, dtypes, producer) and no id twice. The order
 // is that of the arguments, and of parts that of their partition. The error wraps
-// ErrMismatch, ErrParts, ErrOtherDevice, or os.ErrExist when dir holds a dataset, and
+// ErrMismatch, ErrNames, ErrParts, ErrOtherDevice, or os.ErrExist when dir holds a dataset, and
 // then nothing was committed.
 func Merge(dir string, sources []*Dataset, opt MergeOptions) (*Manifest, error) {
 	if opt.fs == nil {
@@ -82,7 +88,7 @@ func newMerge(sources []*Dataset, opt MergeOptions) (*merge, error) {
 	m := &merge{
 		opt: opt, sources: slices.Clone(sources),
 		inputs: &journal{name: inputsName}, rejected: &journal{name: rejectedName},
-		ids: map[xxh3.Uint128]int{}, paths: map[string]format.Input{}, lines: map[format.Rejection]bool{},
+		ids: map[xxh3.Uint128]holder{}, paths: map[string]format.Input{}, lines: map[format.Rejection]bool{},
 	}
 	if err := arrange(m.sources); err != nil {
 		return nil, err
@@ -146,15 +152,15 @@ func (m *merge) add(i int, part *Manifest) error {
 
 func (m *merge) takeInput(i int, e entry) error {
 	if old, ok := m.paths[e.Path]; ok && old != e.Input {
-		return fmt.Errorf("input %s was taken in two states, of %d and of %d bytes: %w", e.Path, old.Bytes, e.Bytes, ErrMismatch)
+		return fmt.Errorf("input %s was taken in two states, of %d bytes (%s) and of %d (%s): %w", e.Path, old.Bytes, stamp(old.ModTime), e.Bytes, stamp(e.ModTime), ErrNames)
 	}
 	m.paths[e.Path] = e.Input
 	for _, id := range e.IDs {
 		key := xxh3.HashString128(id)
-		if j, ok := m.ids[key]; ok {
-			return fmt.Errorf("id %q is in %s too: %w", id, m.sources[j].place, ErrMismatch)
+		if h, ok := m.ids[key]; ok {
+			return fmt.Errorf("id %q of %s is in %s too, of %s: %w", id, e.Path, m.sources[h.source].place, h.input, ErrNames)
 		}
-		m.ids[key] = i
+		m.ids[key] = holder{i, e.Path}
 	}
 	return m.inputs.add(e)
 }

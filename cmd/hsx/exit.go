@@ -91,6 +91,10 @@ func hint(err error) string {
 		return "make one with 'hsx ingest --out DIR PATH...'"
 	case errors.Is(err, shard.ErrLocked):
 		return "wait until the other hsx is done, or look who it is with 'fuser DIR/lock'; for a job array give each job its own --out and merge"
+	case errors.Is(err, shard.ErrNames):
+		return "dumps with the same file names need an 'ingest --root DIR' with a directory above them all; of dumps with the same ids one run over both takes the first and names the second; of parts, move one of the two inputs away and make the parts again"
+	case errors.Is(err, shard.ErrMismatch):
+		return "one dataset holds one capture: choose another --out, or make this one again with the right flags"
 	case errors.Is(err, shard.ErrParts):
 		return "'hsx plan' prints the command line of each part; a part that is not done goes on, and the others are not read again"
 	case errors.Is(err, shard.ErrVersion):

@@ -20,7 +20,11 @@ func newMergeCommand() *cobra.Command {
 producer) and no sample twice. Shards become hard links: they take no room and are
 never modified, so the datasets stay independent. The last step of a job array: parts
 that 'hsx ingest --partition' made come in their order, however they are given, and a
-part that is missing, there twice, not done or of another plan is named and refused.`,
+part that is missing, there twice, not done or of another plan is named and refused.
+
+Names of inputs and ids have to be unique over all datasets. Dumps with the same file
+names are told apart by 'hsx ingest --root DIR' with a directory above them all. Of
+parts with an id in common, move one of the two inputs away and make the parts again.`,
 		Example: `  hsx merge --out ds monday tuesday
   hsx ingest --out ds.parts/1-of-2 --partition 1/2 --layers 2,30,58 dumps/
   hsx ingest --out ds.parts/2-of-2 --partition 2/2 --layers 2,30,58 dumps/

@@ -28,7 +28,9 @@ they are handed on. Nothing is read but names and sizes, and nothing is written.
 
 Each part is a run of the inputs in their order, so that the merged dataset has the
 samples of one run, in its order. The plan is a digest of the inputs and of the flags
-that say what they are: it is kept in each part, and parts of two plans do not merge.`,
+that say what they are: it is kept in each part, and parts of two plans do not merge.
+Nor do parts with a sample id in common, which only reading the inputs can show: a run
+without --partition takes the first of the two and names the second.`,
 		Example: `  hsx plan --parts 8 --out ds --layers 2,30,58 --target config.json dumps/
   hsx plan --parts 64 --json --layers 2,30,58 dumps/ | jq -r .plan
   hsx plan --parts 4 --layers 2,30,58 dumps/ | sed -n 's/^  hsx ingest/hsx ingest/p' | xargs -d '\n' -P 4 -n 1 sh -c`,
