@@ -199,9 +199,9 @@ func runCapture(cmd *cobra.Command, o captureOptions) error {
 		facts.Target.Name = res.Server.Model
 	}
 	res.describePreflight(stderr, facts.Layers)
-	if ds, err := shard.Open(o.out); err == nil && facts.Layers != nil {
-		if err := sameLayers(ds.Manifest().Layout(), facts.Layers); err != nil {
-			return fmt.Errorf("add %s to %s: %w", facts.Layers, o.out, err)
+	if ds, err := shard.Open(o.out); err == nil {
+		if err := sameCapture(o.out, ds.Manifest(), *facts); err != nil {
+			return err
 		}
 	}
 	w, err := shard.OpenWriter(o.out, shard.Options{

@@ -19,7 +19,6 @@ import (
 	"hsx/internal/mapped"
 	"hsx/internal/objstore"
 	"hsx/shard"
-	"hsx/validate"
 )
 
 type ingestOptions struct {
@@ -148,9 +147,9 @@ func runIngest(cmd *cobra.Command, paths []string, o ingestOptions) error {
 	if err != nil {
 		return err
 	}
-	if ds, err := openDataset(ctx, o.out); err == nil && facts.Layers != nil { // else the writer makes one, or says why not
-		if err := sameLayers(ds.Manifest().Layout(), facts.Layers); err != nil {
-			return fmt.Errorf("add %s to %s: %w", facts.Layers, o.out, err)
+	if ds, err := openDataset(ctx, o.out); err == nil { // else the writer makes one, or says why not
+		if err := sameCapture(o.out, ds.Manifest(), facts); err != nil {
+			return err
 		}
 	}
 	if facts.Layers != nil {
@@ -255,23 +254,6 @@ func (r *ingestResult) once(ctx context.Context, plan *capture.Plan, sink captur
 	finish(bar)
 	r.add(stats)
 	return err
-}
-
-// sameLayers refuses layers that a dataset does not hold, also when all of the inputs
-// are in it already and nothing would be read. The last of a list may be the final
-// state before the norm, and a dump may have no other than its final.
-func sameLayers(have format.Layout, want format.Layers) error {
-	if len(have.States) == 0 || have.States[0].Role == format.RoleFinal {
-		return nil
-	}
-	last := have.States[len(have.States)-1]
-	if last.Role == format.RoleFinal && last.Norm != format.NormPost && validate.Diff(have, want[:len(want)-1]) == "" {
-		return nil
-	}
-	if diff := validate.Diff(have, want); diff != "" {
-		return fmt.Errorf("%s: %w", diff, shard.ErrMismatch)
-	}
-	return nil
 }
 
 // captureOptions translates the flags.

@@ -110,10 +110,8 @@ func runServe(cmd *cobra.Command, o serveOptions) (err error) {
 	defer func() { _ = w.Close() }()              // after the commit there is nothing to lose
 	if ds, err := shard.Open(o.out); err == nil { // else it is new
 		m := ds.Manifest()
-		if facts.Layers != nil {
-			if err := sameLayers(m.Layout(), facts.Layers); err != nil {
-				return fmt.Errorf("add %s to %s: %w", facts.Layers, o.out, err)
-			}
+		if err := sameCapture(o.out, m, facts); err != nil {
+			return err
 		}
 		ropt.Rows = m.Rows
 	}
