@@ -284,6 +284,9 @@ func TestServeUsage(t *testing.T) {
 	}{
 		"no dataset":       {nil, "--out is missing"},
 		"reachable":        {[]string{"--listen", ":0"}, "can be reached from other machines"},
+		"port alone":       {[]string{"--listen", "8600"}, `--listen: "8600" is not an address, want HOST:PORT or :PORT`},
+		"no address":       {[]string{"--listen", ""}, `--listen: "" is not an address`},
+		"flight's port":    {[]string{"--flight", "8601"}, `--flight: "8601" is not an address`},
 		"reachable by ip":  {[]string{"--listen", "0.0.0.0:0"}, "can be reached"},
 		"empty token":      {[]string{"--token-file", empty}, "is empty"},
 		"unset token":      {[]string{"--token-env", "HSX_NO_SUCH_VARIABLE"}, "not set or empty"},

@@ -83,7 +83,13 @@ func (o *serveFlags) options(out string) (receive.Options, error) {
 		return r, err
 	}
 	for _, f := range []struct{ name, addr string }{{"--listen", o.listen}, {"--flight", o.flight}} {
-		if r.Token == "" && f.addr != "" && !loopback(f.addr) {
+		if f.name == "--flight" && f.addr == "" {
+			continue
+		}
+		if _, _, err := net.SplitHostPort(f.addr); err != nil {
+			return r, usagef("%s: %q is not an address, want HOST:PORT or :PORT", f.name, f.addr)
+		}
+		if r.Token == "" && !loopback(f.addr) {
 			return r, usagef("%s: %s can be reached from other machines; pass --token-env or --token-file", f.name, f.addr)
 		}
 	}
