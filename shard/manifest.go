@@ -191,6 +191,9 @@ func decodeManifest(data []byte) (*Manifest, error) {
 		return nil, fmt.Errorf("%s has format version %d, this hsx reads up to %d: %w", manifestName, head.Version, Version, ErrVersion)
 	}
 	end := bytes.LastIndex(data, []byte(sealKey))
+	if end < 0 && head.Format != "hsx" { // Automodel's, say
+		return nil, fmt.Errorf("%s is another program's: it has no \"format\": \"hsx\"", manifestName)
+	}
 	if end < 0 {
 		return nil, corrupt(manifestName, "has no seal (a last member \"xxh3\")")
 	}
