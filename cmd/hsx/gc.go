@@ -87,7 +87,7 @@ func (r gcResult) text(name string) string {
 		if g.Upload != "" {
 			what = "an upload that was not completed"
 		}
-		fmt.Fprintf(&b, "%s  %s, %s\n", g.Modified.UTC().Format(time.DateTime), g.Name, what)
+		fmt.Fprintf(&b, "%s  %s, %s\n", g.Modified.UTC().Format(time.DateTime+" MST"), g.Name, what)
 	}
 	what := fmt.Sprintf("%s, %s", count(int64(len(r.Garbage)), "leftover"), bytesText(r.Bytes))
 	if r.Removed {

@@ -36,16 +36,24 @@ that cannot be read is described as far as it goes (exit 3).`,
 		GroupID: "data",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if objstore.Is(args[0]) || isDataset(args[0]) {
-				return inspectDataset(cmd.Context(), cmd.OutOrStdout(), args[0], asJSON)
+			name := args[0]
+			if !objstore.Is(name) {
+				p, err := placeOf(cmd.Context(), name)
+				if err != nil {
+					return err
+				}
+				name = p.path
+			}
+			if objstore.Is(name) || isDataset(name) {
+				return inspectDataset(cmd.Context(), cmd.OutOrStdout(), name, asJSON)
 			}
 			f, err := facts.facts()
 			if err != nil {
 				return err
 			}
-			in, err := capture.Inspect(cmd.Context(), args[0], capture.Options{Facts: f})
+			in, err := capture.Inspect(cmd.Context(), name, capture.Options{Facts: f})
 			if err != nil {
-				if info, serr := os.Stat(args[0]); serr == nil && info.IsDir() && cmd.Context().Err() == nil {
+				if info, serr := os.Stat(name); serr == nil && info.IsDir() && cmd.Context().Err() == nil {
 					return fmt.Errorf("%w, and it is %w", err, shard.ErrNotDataset)
 				}
 				return err
