@@ -16,9 +16,9 @@ import (
 	"hsx/internal/atomicfile"
 )
 
-// ErrOtherDevice means that shards cannot be linked because the datasets lie on
-// different file systems.
-var ErrOtherDevice = errors.New("datasets lie on different file systems")
+// ErrOtherDevice means that shards cannot be linked, because the datasets lie on
+// different file systems, on one without links, or belong to another user.
+var ErrOtherDevice = errors.New("shards cannot be linked there, only copied")
 
 // MergeOptions are the choices of a merge. The zero value is ready to use.
 type MergeOptions struct {

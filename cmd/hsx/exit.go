@@ -100,7 +100,7 @@ func hint(err error) string {
 	case errors.Is(err, shard.ErrVersion):
 		return "use the hsx that wrote it, or a newer one"
 	case errors.Is(err, shard.ErrOtherDevice):
-		return "merge on the file system that holds the datasets, or pass --copy"
+		return "merge as the owner of the datasets and on their file system, or pass --copy"
 	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT), errors.Is(err, unix.EFBIG):
 		return "what a dataset holds is safe; make room and run the same command again to continue"
 	case errors.Is(err, unix.EROFS):
