@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"hsx/format"
@@ -241,6 +242,7 @@ func (r *run) take(ctx context.Context, l *loaded) error {
 // reject hands a refusal on.
 func (r *run) reject(in format.Input, err error) error {
 	r.stats.Rejected++
+	in.Path = strings.ToValidUTF8(in.Path, "\uFFFD")
 	rej := format.Rejection{Input: in, Reason: err.Error(), Offset: -1}
 	var d *format.DecodeError
 	var f *producer.FieldError

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"hsx/format"
 	"hsx/format/npy"
@@ -180,6 +181,9 @@ func assemble(l *loaded, dumps []producer.Dump, facts producer.Facts) error {
 			}
 			l.items = append(l.items, item{s, err})
 		}
+	}
+	if len(l.items) > 0 && !utf8.ValidString(l.input.Path) {
+		return &producer.FieldError{Kind: format.ErrUnsupported, Err: errors.New("name is not valid UTF-8, as the names in a dataset are: rename it")}
 	}
 	for i, it := range l.items {
 		if it.sample == nil || it.sample.ID != "" {

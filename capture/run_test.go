@@ -236,6 +236,22 @@ func TestRunEnds(t *testing.T) { // not parallel: it counts goroutines
 	}
 }
 
+// TestNameNotUTF8 refuses what a dataset could not name, or would name as something else
+// and take again in the next run. What is no dump may be called as it likes.
+func TestNameNotUTF8(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	write(t, dir, "a.safetensors", dump(t, 1))
+	write(t, dir, "b\xff\xfe.safetensors", dump(t, 2))
+	write(t, dir, "d\xff/c.safetensors", dump(t, 3))
+	write(t, dir, "README\xff", []byte("# Notes"))
+	r := ingest(t, &record{}, capture.Options{}, dir)
+	if r.err != nil || r.ids() != "a.safetensors" || r.stats.Rejected != 2 || r.stats.Ignored != 1 {
+		t.Errorf("got samples %q, %+v, error %v", r.ids(), r.stats, r.err)
+	}
+	contains(t, "rejections", r.reasons(), "b\uFFFD.safetensors: name is not valid UTF-8", "d\uFFFD/c.safetensors: name is not valid UTF-8")
+}
+
 func TestStopAtRejection(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
