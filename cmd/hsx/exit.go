@@ -67,16 +67,16 @@ func status(w io.Writer, err error) int {
 	case errors.Is(err, errVoid):
 		return exitVoid
 	case errors.As(err, &usage):
-		_, _ = fmt.Fprintf(w, "hsx: %v\nhint: see 'hsx --help' or 'hsx COMMAND --help'\n", err) // nowhere to report it
+		say(w, "hsx: %v\nhint: see 'hsx --help' or 'hsx COMMAND --help'", err)
 		return exitUsage
 	}
 	text, code := err.Error(), exitFailed
 	if errors.Is(err, context.Canceled) {
 		text, code = "interrupted", exitInterrupted
 	}
-	_, _ = fmt.Fprintf(w, "hsx: %s\n", text)
+	say(w, "hsx: %s", text)
 	if h := hint(err); h != "" {
-		_, _ = fmt.Fprintf(w, "hint: %s\n", h)
+		say(w, "hint: %s", h)
 	}
 	return code
 }

@@ -306,7 +306,7 @@ func (discard) Put(_ context.Context, s *format.Sample) error {
 
 // say writes one line of talk.
 func say(w io.Writer, f string, args ...any) {
-	_, _ = fmt.Fprintf(w, f+"\n", args...) // talk that nobody hears is no failure
+	_, _ = io.WriteString(w, spoken(fmt.Sprintf(f, args...))+"\n") // talk that nobody hears is no failure
 }
 
 // heapPeak is the most that the Go heap ever held of the system's memory.

@@ -79,12 +79,27 @@ func count(n int64, noun string) string {
 // printable makes text from a dump safe for a terminal: a tensor's name or an id may
 // hold anything.
 func printable(s string) string {
-	for _, r := range s {
-		if !strconv.IsPrint(r) {
-			return strconv.Quote(s)
-		}
+	if !utf8.ValidString(s) || strings.ContainsFunc(s, func(r rune) bool { return !strconv.IsPrint(r) }) {
+		return strconv.Quote(s)
 	}
 	return s
+}
+
+// spoken is talk with what a terminal would obey, in names that a dump or a file system
+// gave, made visible. Lines stay lines.
+func spoken(s string) string {
+	var b strings.Builder
+	for i, r := range s {
+		_, n := utf8.DecodeRuneInString(s[i:])
+		switch text := s[i : i+n]; {
+		case r == utf8.RuneError && n == 1, r != '\n' && !strconv.IsPrint(r):
+			quoted := strconv.Quote(text)
+			b.WriteString(quoted[1 : len(quoted)-1])
+		default:
+			b.WriteString(text)
+		}
+	}
+	return b.String()
 }
 
 // layoutLines describes a layout, one line per fact.
