@@ -102,7 +102,11 @@ func inspectDataset(ctx context.Context, w io.Writer, dir string, asJSON bool) e
 		}
 		fact(&b, s.Name, "%s, %s, %s%s", count(s.Rows, "sample"), count(s.Tokens, "token"), bytesText(s.Bytes), packed)
 		for _, f := range s.Fingerprint {
-			fmt.Fprintf(&b, "%13s%-10s RMS %.4g ± %.2g, mean %.3g ± %.2g\n", "", f.Column, f.RMS, f.RMSSD, f.Mean, f.MeanSD)
+			name := f.Column
+			for _, line := range fingerprintLines(f) {
+				fmt.Fprintf(&b, "%13s%-10s %s\n", "", name, line)
+				name = ""
+			}
 		}
 		if s.LargestBatch > largestBatch {
 			fact(&b, "", "one sample makes a record batch of %s: newer Arrow libraries read it only with a higher body-size limit", bytesText(s.LargestBatch))
@@ -110,6 +114,17 @@ func inspectDataset(ctx context.Context, w io.Writer, dir string, asJSON bool) e
 	}
 	_, err = io.WriteString(w, b.String())
 	return err
+}
+
+// fingerprintLines are what is known of the values of a state in a shard.
+func fingerprintLines(f shard.Fingerprint) (lines []string) {
+	if f.Rows > 0 {
+		lines = append(lines, fmt.Sprintf("RMS %.4g ± %.2g, mean %.3g ± %.2g", f.RMS, f.RMSSD, f.Mean, f.MeanSD))
+	}
+	if f.NonFinite > 0 {
+		lines = append(lines, fmt.Sprintf("%d of %s not finite", f.NonFinite, count(f.Rows+f.NonFinite, "sampled row")))
+	}
+	return lines
 }
 
 // targetText is what is known of a target.
