@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"hsx/format"
 	"hsx/shard"
 )
 
@@ -35,9 +36,12 @@ parts with an id in common, move one of the two inputs away and make the parts a
 			if out == "" {
 				return usagef("--out is missing: name the new dataset's directory")
 			}
-			m, err := mergeInto(cmd.Context(), out, args, shard.MergeOptions{Copy: doCopy, WrittenBy: version()})
+			m, doubt, err := mergeInto(cmd.Context(), out, args, shard.MergeOptions{Copy: doCopy, WrittenBy: version()})
 			if err != nil {
 				return fmt.Errorf("merge into %s: %w", out, err)
+			}
+			if doubt != "" {
+				say(cmd.ErrOrStderr(), "warning: %s", doubt)
 			}
 			if asJSON {
 				return printJSON(cmd.OutOrStdout(), mergeResult{Datasets: len(args), Shards: len(m.Shards), Rows: m.Rows, Tokens: m.Tokens})
@@ -55,24 +59,45 @@ parts with an id in common, move one of the two inputs away and make the parts a
 	return cmd
 }
 
-// mergeInto merges datasets into one where the user named it.
-func mergeInto(ctx context.Context, out string, names []string, opt shard.MergeOptions) (*shard.Manifest, error) {
+// mergeInto merges datasets into one where the user named it. doubt, if not empty, says
+// what may be wrong with that.
+func mergeInto(ctx context.Context, out string, names []string, opt shard.MergeOptions) (m *shard.Manifest, doubt string, err error) {
 	to, err := placeOf(ctx, out)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	var sources []*shard.Dataset
 	for _, name := range names {
 		ds, err := datasetAt(ctx, name)
 		if err != nil {
-			return nil, err
+			return nil, "", err
 		}
 		sources = append(sources, ds)
 	}
+	doubt = otherTarget(names, sources)
 	if to.store != nil {
-		return shard.MergeObjects(ctx, to.store, sources, opt)
+		m, err = shard.MergeObjects(ctx, to.store, sources, opt)
+	} else {
+		m, err = shard.Merge(to.path, sources, opt)
 	}
-	return shard.Merge(to.path, sources, opt)
+	return m, doubt, err
+}
+
+// otherTarget is a sentence about the first dataset whose target has another name than
+// one before, "" when there is none. One model can have two names, so it is a doubt.
+func otherTarget(names []string, sources []*shard.Dataset) string {
+	var first format.Target
+	from := ""
+	for i, ds := range sources {
+		t := ds.Manifest().Target
+		if !t.SameName(first) {
+			return fmt.Sprintf("the target of %s is named %q, that of %s %q: if these are two models, make two datasets of them", names[i], t.Name, from, first.Name)
+		}
+		if first.Name == "" {
+			first, from = t, names[i]
+		}
+	}
+	return ""
 }
 
 // mergeResult is the JSON document of hsx merge.
