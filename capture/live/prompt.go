@@ -36,8 +36,10 @@ func (p *Prompt) Input() format.Input {
 		for _, id := range p.InputIDs {
 			buf = binary.LittleEndian.AppendUint32(buf, uint32(id))
 		}
-		buf = append(buf, p.LossMask...)
-		n = int64(len(buf) - len("ids "))
+		n = int64(len(buf) - len("ids ") + len(p.LossMask))
+		if p.LossMask != nil { // what the ids could not say
+			buf = append(append(buf, "mask "...), p.LossMask...)
+		}
 		_, _ = h.Write(buf) // never fails
 	}
 	return format.Input{Path: "prompt/" + hex.EncodeToString(h.Sum(nil)[:16]), Bytes: n}

@@ -66,6 +66,7 @@ func TestInput(t *testing.T) {
 	seen := map[string]bool{}
 	for _, p := range []live.Prompt{
 		base, {InputIDs: []int32{1, 2}}, {InputIDs: []int32{2, 1}}, {InputIDs: []int32{1, 2}, LossMask: []byte{1, 1}},
+		{InputIDs: []int32{1, 2, 3, 4}, LossMask: make([]byte, 4)}, {InputIDs: []int32{1, 2, 3, 4, 0}}, // the same bytes in a row
 		{Messages: json.RawMessage(`[1]`)}, {Messages: json.RawMessage(`[2]`)},
 	} {
 		if in := p.Input(); seen[in.Path] {
