@@ -143,18 +143,9 @@ func (c *Client) at(path string) string {
 // get reads a small document with the client's headers. A status is no error. More
 // than limit bytes, or more than 15 seconds, is one.
 func (c *Client) get(ctx context.Context, url string, limit int64) (body []byte, status int, err error) {
-	return c.small(ctx, http.MethodGet, url, "", limit)
-}
-
-// post is [Client.get] for a request with a JSON body, or with none when it is "".
-func (c *Client) post(ctx context.Context, url, body string, limit int64) ([]byte, int, error) {
-	return c.small(ctx, http.MethodPost, url, body, limit)
-}
-
-func (c *Client) small(ctx context.Context, method, url, body string, limit int64) ([]byte, int, error) {
 	ctx, cancel := context.WithTimeout(ctx, 15*time.Second)
 	defer cancel()
-	req, err := c.request(ctx, method, url, body)
+	req, err := c.request(ctx, http.MethodGet, url, "")
 	if err != nil {
 		return nil, 0, err
 	}
@@ -172,7 +163,7 @@ func (c *Client) small(ctx context.Context, method, url, body string, limit int6
 		return nil, resp.StatusCode, c.sentence(req, err)
 	}
 	if int64(len(got)) > limit {
-		return nil, resp.StatusCode, fmt.Errorf("%s %s: answer is longer than %d bytes", method, redact(url), limit)
+		return nil, resp.StatusCode, fmt.Errorf("GET %s: answer is longer than %d bytes", redact(url), limit)
 	}
 	return got, resp.StatusCode, nil
 }

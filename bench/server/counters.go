@@ -87,18 +87,6 @@ func sameCounts(a, b Snapshot) bool {
 		same(a.Generated, b.Generated) && same(a.Finished, b.Finished) && slices.Equal(a.Positions, b.Positions)
 }
 
-// Flush empties the caches of an SGLang server, and with them its lifetime averages.
-func (c *Client) Flush(ctx context.Context) error {
-	body, status, err := c.post(ctx, c.at("/flush_cache"), "", 1<<16)
-	if err != nil {
-		return fmt.Errorf("flush the cache: %w", err)
-	}
-	if status != http.StatusOK {
-		return fmt.Errorf("flush the cache: HTTP %d %s", status, c.scrub(serverMessage(body)))
-	}
-	return nil
-}
-
 // scrape reads every metrics URL.
 func (c *Client) scrape(ctx context.Context) Snapshot {
 	var sum Snapshot

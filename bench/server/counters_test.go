@@ -284,15 +284,3 @@ func TestSettle(t *testing.T) {
 		t.Errorf("Settle: took %s, want about one second", took)
 	}
 }
-
-func TestFlush(t *testing.T) {
-	t.Parallel()
-	c := served(t, SGLang, Options{}, map[string]string{"/flush_cache": "Cache flushed."})
-	if err := c.Flush(t.Context()); err != nil {
-		t.Errorf("Flush: %v", err)
-	}
-	c = served(t, VLLM, Options{}, nil)
-	if err := c.Flush(t.Context()); err == nil || !strings.Contains(err.Error(), "flush the cache: HTTP 404") {
-		t.Errorf("Flush: got error %v, want HTTP 404", err)
-	}
-}
