@@ -25,10 +25,17 @@ type process struct {
 	from int64    // where this process's part of log begins
 	done chan struct{}
 	err  error // after done: how it ended
+
+	grace time.Duration // between asking the group to end and making it
+	guard *guard        // ends it when this process cannot
 }
 
-// launch starts a command of the shell, whose output goes to the end of a file.
-func launch(command, logName string) (*process, error) {
+// gateScript is a command $1 that starts when a line says so, and not when hsx died before.
+const gateScript = `read -r go && exec /bin/sh -c "$1" </dev/null`
+
+// launch starts a command of the shell, whose output goes to the end of a file. From its
+// first step on a guard sees to its end.
+func launch(command, logName string, grace time.Duration) (*process, error) {
 	log, err := os.OpenFile(logName, os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("open the server's output: %w", err)
@@ -37,21 +44,33 @@ func launch(command, logName string) (*process, error) {
 	if err != nil {
 		return nil, errors.Join(err, log.Close())
 	}
-	p := &process{cmd: exec.Command("/bin/sh", "-c", command), log: log, from: from, done: make(chan struct{})}
+	p := &process{cmd: exec.Command("/bin/sh", "-c", gateScript, "sh", command), log: log, from: from, done: make(chan struct{}), grace: grace}
 	p.cmd.Stdout, p.cmd.Stderr = log, log
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if err := p.cmd.Start(); err != nil {
+	gate, err := p.cmd.StdinPipe()
+	if err == nil {
+		err = p.cmd.Start()
+	}
+	if err != nil {
 		return nil, errors.Join(fmt.Errorf("start %q: %w", hideSecrets(command), err), log.Close())
 	}
 	go func() {
 		p.err = p.cmd.Wait()
 		close(p.done)
 	}()
+	p.guard, err = guardGroup(p.cmd.Process.Pid, grace)
+	if err == nil {
+		_, err = io.WriteString(gate, "go\n")
+	}
+	if err != nil {
+		p.stop()
+		return nil, fmt.Errorf("start %q: %w", hideSecrets(command), err)
+	}
 	return p, nil
 }
 
 // stop ends the whole group: it is asked to, and after the grace time made to.
-func (p *process) stop(grace time.Duration) {
+func (p *process) stop() {
 	group := -p.cmd.Process.Pid
 	end := func(signal unix.Signal, within time.Duration) {
 		_ = unix.Kill(group, signal) // one that is gone already is what is wanted
@@ -59,9 +78,12 @@ func (p *process) stop(grace time.Duration) {
 			await(context.Background(), time.Now().Add(20*time.Millisecond))
 		}
 	}
-	end(unix.SIGTERM, grace)
+	end(unix.SIGTERM, p.grace)
 	end(unix.SIGKILL, 5*time.Second) // the dead that nobody collects stay in the group
 	<-p.done
+	if p.guard != nil {
+		p.guard.dismiss()
+	}
 	_ = p.log.Close() // the process wrote it, not this file
 }
 

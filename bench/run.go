@@ -220,11 +220,11 @@ func (r *runner) started(ctx context.Context, g group) error {
 	if err := r.free(ctx, arm, link); err != nil {
 		return err
 	}
-	p, err := launch(arm.Launch, r.journal.logName(arm.Name))
+	p, err := launch(arm.Launch, r.journal.logName(arm.Name), r.options.StopTimeout)
 	if err != nil {
 		return fmt.Errorf("%s: %w", arm.Name, err)
 	}
-	defer p.stop(r.options.StopTimeout)
+	defer p.stop()
 	info, err := r.ready(ctx, arm, link, p)
 	if err != nil {
 		return err

@@ -1,14 +1,15 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"encoding/json"
 	"errors"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -116,34 +117,72 @@ func TestBenchInterrupt(t *testing.T) {
 	}
 }
 
-// TestBenchInterruptStart sends the signal of ^C while a server is being started: it is
-// stopped with all that it started itself.
-func TestBenchInterruptStart(t *testing.T) {
+// TestBenchKillServer ends a measurement while its server is being started. The server
+// ends with all that it started itself, also where hsx has no time to see to it.
+func TestBenchKillServer(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	file := filepath.Join(dir, "pid")
-	cmd := process(t, "bench", "--url", "http://127.0.0.1:1", "--steps", "1", "--journal", filepath.Join(dir, "bench.jsonl"),
-		"--relaunch", "sleep 100 & echo $! >"+file+".new; mv "+file+".new "+file+"; wait # {steps}")
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
+	const (
+		obeys   = "sleep 100 & echo started >&3; wait"
+		waitsOn = "sleep 100 & trap 'trap - TERM; echo asked >&3' TERM; echo started >&3; wait; exec sleep 100"
+	)
+	tests := map[string]struct {
+		server string
+		signal os.Signal
+		again  bool // once the server was asked to end
+		code   int
+	}{
+		"interrupted":       {obeys, os.Interrupt, false, exitInterrupted},
+		"interrupted twice": {waitsOn, os.Interrupt, true, exitInterrupted},
+		"killed":            {obeys, os.Kill, false, -1},
 	}
-	var pid []byte
-	for end := time.Now().Add(20 * time.Second); pid == nil && time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
-		pid, _ = os.ReadFile(file) // it is there when the server has started
-	}
-	n, err := strconv.Atoi(strings.TrimSpace(string(pid)))
-	if err != nil {
-		t.Fatalf("no server was started: %v", err)
-	}
-	if err := cmd.Process.Signal(os.Interrupt); err != nil {
-		t.Fatal(err)
-	}
-	_ = cmd.Wait() // the code tells
-	if got := cmd.ProcessState.ExitCode(); got != exitInterrupted {
-		t.Errorf("exit %d, want %d", got, exitInterrupted)
-	}
-	stat, _ := os.ReadFile("/proc/" + strconv.Itoa(n) + "/stat")
-	if err := unix.Kill(n, 0); !errors.Is(err, unix.ESRCH) && !bytes.Contains(stat, []byte(") Z ")) {
-		t.Errorf("process %d of the started server is left: %v, %s", n, err, stat)
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			fifo := filepath.Join(dir, "alive") // open as long as one of the server's processes lives
+			if err := unix.Mkfifo(fifo, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			alive, err := os.OpenFile(fifo, os.O_RDONLY|unix.O_NONBLOCK, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = alive.Close() }() // only read
+			if err := alive.SetReadDeadline(time.Now().Add(30 * time.Second)); err != nil {
+				t.Fatal(err)
+			}
+			before, err := os.OpenFile(fifo, os.O_WRONLY, 0) // until the server has it open
+			if err != nil {
+				t.Fatal(err)
+			}
+			said := bufio.NewReader(alive)
+			line := func() {
+				if _, err := said.ReadString('\n'); err != nil {
+					t.Fatalf("the server says nothing: %v", err)
+				}
+			}
+			cmd := process(t, "bench", "--url", "http://127.0.0.1:1", "--steps", "1", "--journal", filepath.Join(dir, "bench.jsonl"),
+				"--relaunch", "exec 3>"+fifo+"; "+tt.server+" # {steps}")
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			line()
+			if err := errors.Join(before.Close(), cmd.Process.Signal(tt.signal)); err != nil {
+				t.Fatal(err)
+			}
+			if tt.again {
+				line()
+				if err := cmd.Process.Signal(tt.signal); err != nil {
+					t.Fatal(err)
+				}
+			}
+			_ = cmd.Wait() // the code tells
+			if got := cmd.ProcessState.ExitCode(); got != tt.code {
+				t.Errorf("exit %d, want %d", got, tt.code)
+			}
+			if text, err := said.ReadString(0); !errors.Is(err, io.EOF) {
+				t.Errorf("got error %v after %q, want the end of all processes of the server", err, text)
+			}
+		})
 	}
 }
