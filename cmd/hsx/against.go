@@ -9,7 +9,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"hsx/format"
 	"hsx/internal/mapped"
 	"hsx/validate"
 )
@@ -19,10 +18,12 @@ type againstFlags struct {
 	layers, convention, draft, target, server, family, reference string
 	embedding, strict                                            bool
 	only, skip                                                   []string
+	given                                                        func(flag string) bool
 }
 
 func (a *againstFlags) add(cmd *cobra.Command) {
 	f := cmd.Flags()
+	a.given = f.Changed
 	f.StringVar(&a.layers, "layers", "", "the layers that the draft is to read, such as 2,30,58")
 	f.StringVar(&a.convention, "convention", "post", "how --layers counts: post (k is the output of layer k) or boundary (k is its input)")
 	f.StringVar(&a.draft, "draft", "", "the draft: its directory (config.json and checkpoint), or its config.json alone")
@@ -58,13 +59,8 @@ func (a *againstFlags) input() (in validate.Input, done func(), err error) {
 			c.close()
 		}
 	}
-	if in.Config.Convention, err = format.ParseConvention(a.convention); err != nil {
-		return in, done, usagef("--convention: %w", err)
-	}
-	if a.layers != "" {
-		if in.Config.Wanted, err = format.ParseLayers(a.layers, in.Config.Convention); err != nil {
-			return in, done, usagef("--layers: %w", err)
-		}
+	if in.Config.Wanted, in.Config.Convention, err = parseLayers(a.layers, a.convention, a.given); err != nil {
+		return in, done, err
 	}
 	if err := oneOf("--server", a.server, validate.Servers()); err != nil {
 		return in, done, err
@@ -78,6 +74,11 @@ func (a *againstFlags) input() (in validate.Input, done func(), err error) {
 				return in, done, err
 			}
 		}
+	}
+	if !slices.ContainsFunc(ruleNames(), func(name string) bool {
+		return (len(a.only) == 0 || slices.Contains(a.only, name)) && !slices.Contains(a.skip, name)
+	}) {
+		return in, done, usagef("--only, --skip: leave no rule to run")
 	}
 	in.Config.Server, in.Config.Family, in.Config.Embedding = a.server, a.family, a.embedding
 	for _, read := range []func(*validate.Input) (*checkpoint, error){a.readTarget, a.readDraft, a.readReference} {

@@ -84,17 +84,11 @@ func (f *exportFlags) options() (o export.Options, err error) {
 	if f.out, err = onDisk(f.out); err != nil {
 		return o, err
 	}
-	c, err := format.ParseConvention(f.convention)
-	if err != nil {
-		return o, usagef("--convention: %w", err)
+	if o.Layers, _, err = parseLayers(f.layers, f.convention, f.given); err != nil {
+		return o, err
 	}
-	if f.given("layers") { // an empty list is a shell variable that was not set
-		if o.Layers, err = format.ParseLayers(f.layers, c); err != nil {
-			return o, usagef("--layers: %w", err)
-		}
-	}
-	if f.given("final") {
-		if err := oneOf("--final", f.final, []string{"pre", "post"}); err != nil || f.final == "" {
+	if f.final != "" {
+		if err := oneOf("--final", f.final, []string{"pre", "post"}); err != nil {
 			return o, usagef("--final: %q is not known, want pre or post", f.final)
 		}
 		o.Final, _ = format.ParseNorm(f.final) // it is one of the two

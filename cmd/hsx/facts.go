@@ -49,13 +49,8 @@ func (f *factFlags) facts() (producer.Facts, error) {
 		return out, err
 	}
 	out.Producer = f.producer
-	if out.Convention, err = format.ParseConvention(f.convention); err != nil {
-		return out, usagef("--convention: %w", err)
-	}
-	if f.given("layers") { // an empty list is a shell variable that was not set
-		if out.Layers, err = format.ParseLayers(f.layers, out.Convention); err != nil {
-			return out, usagef("--layers: %w", err)
-		}
+	if out.Layers, out.Convention, err = parseLayers(f.layers, f.convention, f.given); err != nil {
+		return out, err
 	}
 	if out.Final, err = producer.ParseFinal(f.final); err != nil {
 		return out, usagef("--final: %w", err)
@@ -89,6 +84,24 @@ func (f *factFlags) facts() (producer.Facts, error) {
 		return out, usagef("--layers: %w", err)
 	}
 	return out, nil
+}
+
+// parseLayers reads --layers, nil when there are none, as --convention counts them.
+func parseLayers(layers, convention string, given func(flag string) bool) (format.Layers, format.Convention, error) {
+	c, err := format.ParseConvention(convention)
+	switch {
+	case err != nil:
+		return nil, c, usagef("--convention: %w", err)
+	case layers == "" && given("convention"): // a list from elsewhere says itself how it counts
+		return nil, c, usagef("--convention: says how --layers counts, want --layers with it")
+	case layers == "":
+		return nil, c, nil
+	}
+	l, err := format.ParseLayers(layers, c)
+	if err != nil {
+		return nil, c, usagef("--layers: %w", err)
+	}
+	return l, c, nil
 }
 
 // readConfig reads config.json, given itself or by its directory.

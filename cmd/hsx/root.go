@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 func newRoot() *cobra.Command {
@@ -39,9 +40,20 @@ was done and the data (with bench --gate: the verdict) is not good; 130 interrup
 }
 
 // usageArgs makes wrong arguments of a command, and of those below it, a usageError.
+// So is the empty text for a flag: it comes from a variable of the shell that is not
+// set, and would be taken for a flag that is not given.
 func usageArgs(c *cobra.Command) {
 	check := c.Args
 	c.Args = func(cmd *cobra.Command, args []string) error {
+		var err error
+		cmd.Flags().Visit(func(f *pflag.Flag) {
+			if f.Value.Type() == "string" && f.Value.String() == "" {
+				err = usagef("--%s: the text is empty, want a value or no --%[1]s", f.Name)
+			}
+		})
+		if err != nil {
+			return err
+		}
 		if err := check(cmd, args); err != nil {
 			return &usageError{err}
 		}
