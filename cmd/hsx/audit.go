@@ -96,6 +96,9 @@ func runAudit(cmd *cobra.Command, args []string, o auditOptions) error {
 		default:
 			a, err = validate.RunAudit(cmd.Context(), ds, in, opt, dir, version())
 		}
+		if err == nil && a != nil {
+			err = someRule(a.Report)
+		}
 		return err
 	})
 	meter.finish()

@@ -78,8 +78,8 @@ func runValidate(cmd *cobra.Command, dir string, a againstFlags, opt validate.Op
 	if err != nil {
 		return fmt.Errorf("validate %s: %w", dir, err)
 	}
-	if len(r.Rules) == 0 {
-		return fmt.Errorf("validate %s: no rule could run: %s", dir, strings.Join(r.CouldNotRun, "; "))
+	if err := someRule(r); err != nil {
+		return fmt.Errorf("validate %s: %w", dir, err)
 	}
 	if asJSON {
 		err = printJSON(cmd.OutOrStdout(), r)
@@ -90,6 +90,15 @@ func runValidate(cmd *cobra.Command, dir string, a againstFlags, opt validate.Op
 		return err
 	}
 	return a.verdict(r)
+}
+
+// someRule reports an error when none could run: that nothing speaks against a dataset
+// would then say nothing.
+func someRule(r *validate.Report) error {
+	if len(r.Rules) > 0 {
+		return nil
+	}
+	return fmt.Errorf("no rule could run: %s", strings.Join(r.CouldNotRun, "; "))
 }
 
 // reportText is a report for people: the verdict, who reads which layers, and the
