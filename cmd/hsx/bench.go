@@ -51,6 +51,7 @@ is not certain; 5 there is no verdict. Without it the verdict is text only.`,
 	o.load.add(f)
 	o.reach.add(f)
 	o.judge.add(f)
+	o.judge.addBaseline(f)
 	f.StringVar(&o.journal, "journal", "", "write every finished request to this new file (default: hsx-bench-TIME.jsonl)")
 	f.StringVar(&o.resume, "resume", "", "go on with this journal of the same measurement; only whole runs in it count")
 	completeBench(cmd)
@@ -231,6 +232,7 @@ promise, margin or baseline, and print it in any form.`,
 		},
 	}
 	j.add(cmd.Flags())
+	j.addBaseline(cmd.Flags())
 	completeBench(cmd)
 	return cmd
 }

@@ -36,7 +36,6 @@ type judgeFlags struct {
 func (j *judgeFlags) add(f *pflag.FlagSet) {
 	f.StringVar(&j.promised, "promised", "", "accept length that training promised: a number, or a log or metrics file of SpecForge, speculators or TorchSpec")
 	f.StringVar(&j.excludes, "promised-excludes-bonus", "auto", "whether the promised number leaves the bonus token out: true, false or auto")
-	f.StringVar(&j.baseline, "baseline", "", "journal of an earlier measurement whose baseline, or only arm, stands in for --baseline-url")
 	f.StringVar(&j.data, "data", "", "the dataset that the draft was trained on: do its layers reach it on this server?")
 	f.StringVar(&j.draft, "draft", "", "the draft's directory or config.json, for the same question")
 	f.StringVar(&j.target, "target", "", "the target's directory or config.json, where the draft's config does not tell its depth")
@@ -52,6 +51,11 @@ func (j *judgeFlags) add(f *pflag.FlagSet) {
 	f.BoolVar(&j.asCSV, "csv", false, "print the figures as CSV, one for each line")
 	f.BoolVar(&j.asMarkdown, "md", false, "print Markdown, for pasting")
 	f.StringVar(&j.html, "html", "", "write a page with plots to this file; it opens offline")
+}
+
+// addBaseline is for what is not compared with another journal already.
+func (j *judgeFlags) addBaseline(f *pflag.FlagSet) {
+	f.StringVar(&j.baseline, "baseline", "", "journal of an earlier measurement whose baseline, or only arm, stands in for --baseline-url")
 }
 
 // judgement reads what the flags name, before hours are spent on a measurement.
@@ -109,7 +113,10 @@ func (j *judgeFlags) readPromise(out *bench.Judgement) error {
 	if err := oneOf("--promised-excludes-bonus", j.excludes, []string{"auto", "true", "false"}); err != nil {
 		return err
 	}
-	if j.promised == "" {
+	switch {
+	case j.promised == "" && j.excludes != "auto":
+		return usagef("--promised-excludes-bonus: says how --promised counts, want --promised with it")
+	case j.promised == "":
 		return nil
 	}
 	isFile := false
@@ -145,7 +152,10 @@ func readJournal(path string) (*bench.Log, error) {
 
 // readLayers reads what data and draft say of the layers.
 func (j *judgeFlags) readLayers(ctx context.Context) error {
-	if j.data == "" && j.draft == "" {
+	switch {
+	case j.data+j.draft == "" && j.target+j.family != "":
+		return usagef("--target, --family: are for the layers of --draft and --data, want one of these with them")
+	case j.data+j.draft == "":
 		return nil
 	}
 	j.layers = &validate.ConfigInput{Family: j.family}
