@@ -37,6 +37,11 @@ func New(opt Options) (*Client, error) {
 	if root.RawQuery != "" || root.Fragment != "" {
 		return nil, fmt.Errorf("url %q: has a query or a fragment, want the root of a server", redact(opt.URL))
 	}
+	for _, route := range []string{"/completions", "/generate", "/models", "/metrics", "/health"} {
+		if strings.HasSuffix(strings.TrimRight(root.Path, "/"), route) {
+			return nil, fmt.Errorf("url %q: ends in the route %s, want the root of a server", redact(opt.URL), route)
+		}
+	}
 	c := &Client{opt: opt, root: root, secrets: []string{opt.Key}}
 	for name, values := range opt.Header {
 		for _, value := range values {
@@ -228,6 +233,8 @@ func parseURL(raw string) (*url.URL, error) {
 	switch {
 	case err != nil && strings.Contains(raw, "@"):
 		return nil, errors.New("url: does not parse; is a special character of the password not percent-encoded?")
+	case err != nil && !strings.Contains(raw, "://"): // an address and a port
+		return nil, fmt.Errorf("url %q: want http:// or https://", raw)
 	case err != nil:
 		return nil, fmt.Errorf("url %q: %w", raw, errors.Unwrap(err))
 	case u.Scheme != "http" && u.Scheme != "https":

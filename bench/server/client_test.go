@@ -33,6 +33,9 @@ func TestNewRefuses(t *testing.T) {
 	}{
 		"nothing":        {server.Options{}, `url "": want http:// or https://`},
 		"no scheme":      {server.Options{URL: "localhost:8000"}, `url "localhost:8000": want http:// or https://`},
+		"address":        {server.Options{URL: "127.0.0.1:8000"}, `url "127.0.0.1:8000": want http:// or https://`},
+		"route":          {server.Options{URL: "http://host/v1/chat/completions"}, `url "http://host/v1/chat/completions": ends in the route /completions, want the root of a server`},
+		"SGLang's route": {server.Options{URL: "http://user:hunter2@host/proxy/generate/"}, `url "http://host/proxy/generate/": ends in the route /generate, want the root of a server`},
 		"other scheme":   {server.Options{URL: "ftp://host"}, `url "ftp://host": want http:// or https://`},
 		"no host":        {server.Options{URL: "http://:80"}, `url "http://:80": has no host`},
 		"query":          {server.Options{URL: "http://host/?key=hunter2"}, `url "http://host/": has a query or a fragment, want the root of a server`},
