@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -85,6 +86,10 @@ func (l *loadFlags) check() error {
 		return usagef("--relaunch %q: has no {steps}, so every server would be the same", l.relaunch)
 	case l.url == "" && l.urls == "" && (l.baselineURL == "" || l.relaunch != ""):
 		return usagef("--url: not given, want the root of a running server")
+	case !(l.temperature >= 0 && l.temperature <= 1e3), !(l.topP >= 0 && l.topP <= 1):
+		return usagef("--temperature %g, --top-p %g: want no negative temperature and a share of at most 1", l.temperature, l.topP)
+	case l.ready <= 0:
+		return usagef("--ready-timeout %s: want a time above 0", l.ready)
 	case len(l.concurrency) > 0 && slices.Min(l.concurrency) < 1, len(l.concurrency) > 0 && slices.Max(l.concurrency) > 4096:
 		return usagef("--concurrency %v: want numbers from 1 to 4096", l.concurrency)
 	case len(l.rates) > 0 && !(slices.Min(l.rates) >= 1e-4 && slices.Max(l.rates) <= 1e5):
@@ -151,7 +156,40 @@ func (l *loadFlags) params() (server.Params, error) {
 			return p, usagef(`--extra-body: want a JSON object such as {"min_p": 0.1}: %w`, err)
 		}
 	}
-	return p, nil
+	return p, checkExtra(p.Extra)
+}
+
+// checkExtra refuses members that hsx gives itself: another value would be sent, and the
+// report would still say and judge by its own.
+func checkExtra(body map[string]any) error {
+	for _, name := range slices.Sorted(maps.Keys(body)) {
+		var want string
+		switch name {
+		case "temperature", "seed", "model":
+			want = "give it by --" + name
+		case "top_p", "ignore_eos":
+			want = "give it by --" + strings.ReplaceAll(name, "_", "-")
+		case "max_tokens", "max_completion_tokens", "max_new_tokens":
+			want = "give it by --max-tokens"
+		case "sampling_seed":
+			want = "give it by --seed"
+		case "messages", "prompt", "text", "input_ids":
+			want = "give prompts by --dataset"
+		case "stream", "stream_options", "n", "best_of":
+			want = "it decides what is measured, one streamed answer for each request"
+		case "sampling_params":
+			if inner, ok := body[name].(map[string]any); ok {
+				if err := checkExtra(inner); err != nil {
+					return err
+				}
+			}
+			continue
+		default:
+			continue
+		}
+		return usagef("--extra-body: has %q, which hsx sends itself: %s", name, want)
+	}
+	return nil
 }
 
 func (l *loadFlags) readPrompts(p *bench.Plan) error {

@@ -49,6 +49,9 @@ func (r *reachFlags) check(p bench.Plan) error {
 	if err := oneOf("--api", r.api, apis()); err != nil {
 		return err
 	}
+	if r.timeout <= 0 || r.idle <= 0 || r.retries < 0 {
+		return usagef("--timeout %s, --idle-timeout %s, --retries %d: want times above 0, and no negative number", r.timeout, r.idle, r.retries)
+	}
 	for _, arm := range p.Arms {
 		c, err := r.client(p, arm)
 		var file *fs.PathError
