@@ -131,16 +131,14 @@ func readPartials(ctx context.Context, paths []string) ([]*validate.Partial, err
 }
 
 func (o *auditOptions) print(cmd *cobra.Command, a *validate.Audit) error {
-	if o.html != "" {
-		if err := writePage(cmd.Context(), o.html, func(w io.Writer) error { return report.Write(w, a) }); err != nil {
-			return err
-		}
-	}
 	var err error
 	if o.asJSON {
 		err = printJSON(cmd.OutOrStdout(), a)
 	} else {
 		_, err = io.WriteString(cmd.OutOrStdout(), auditText(a))
+	}
+	if err == nil && o.html != "" {
+		err = writePage(cmd.Context(), o.html, func(w io.Writer) error { return report.Write(w, a) })
 	}
 	if err != nil {
 		return err

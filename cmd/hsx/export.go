@@ -12,7 +12,6 @@ import (
 
 	"hsx/export"
 	"hsx/format"
-	"hsx/internal/atomicfile"
 	"hsx/shard"
 )
 
@@ -118,7 +117,7 @@ func runExport(cmd *cobra.Command, dir string, f exportFlags) error {
 			return err
 		}
 		if config != nil && err == nil {
-			if err := atomicfile.Write(atomicfile.OS{}, f.configOut, config); err != nil {
+			if err := writeFile(ctx, f.configOut, config); err != nil {
 				return fmt.Errorf("write --draft-config-out: %w", err)
 			}
 		}

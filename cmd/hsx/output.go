@@ -12,6 +12,8 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"golang.org/x/sys/unix"
+
 	"hsx/format"
 	"hsx/internal/objstore"
 	"hsx/shard"
@@ -32,13 +34,32 @@ func placeFor(flag, path string) error {
 	if path == "" || objstore.Is(path) {
 		return nil
 	}
-	path = strings.TrimPrefix(path, "file://")
-	if info, err := os.Stat(filepath.Dir(path)); err != nil {
+	path = behindLinks(strings.TrimPrefix(path, "file://"))
+	dir := filepath.Dir(path)
+	parent, err := os.Stat(dir)
+	info, missing := os.Stat(path)
+	switch {
+	case err != nil:
 		return fmt.Errorf("write %s: %w", flag, err)
-	} else if !info.IsDir() {
-		return fmt.Errorf("write %s: %s is not a directory", flag, filepath.Dir(path))
+	case !parent.IsDir():
+		return fmt.Errorf("write %s: %s is not a directory", flag, dir)
+	case missing == nil && info.IsDir():
+		return fmt.Errorf("write %s: %s is a directory, want the name of a file", flag, path)
+	case missing == nil && !info.Mode().IsRegular():
+		return nil // a pipe or a device, which is written in place
+	}
+	if err := unix.Access(dir, unix.W_OK); err != nil {
+		return fmt.Errorf("write %s: no file can be made in %s: %w", flag, dir, err)
 	}
 	return nil
+}
+
+// behindLinks is the file that a path leads to, the path itself when there is none.
+func behindLinks(path string) string {
+	if file, err := filepath.EvalSymlinks(path); err == nil {
+		return file
+	}
+	return path
 }
 
 // writePage draws a page, and writes it once it is whole.

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"hsx/internal/atomicfile"
 	"hsx/internal/mapped"
 	"hsx/internal/objstore"
 	"hsx/shard"
@@ -117,14 +118,26 @@ func readFile(ctx context.Context, name string) ([]byte, error) {
 	return data, err
 }
 
-// writeFile is [os.WriteFile] for what the user named.
+// writeFile writes what the user named: a file that is whole or as it was, an object, or
+// a pipe or device.
 func writeFile(ctx context.Context, name string, data []byte) error {
 	p, base, err := placeOfFile(ctx, name)
 	if err != nil {
 		return err
 	}
 	if p.store == nil {
-		return os.WriteFile(p.path, data, 0o644)
+		path := behindLinks(p.path)
+		if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
+			return os.WriteFile(path, data, 0o644)
+		}
+		pending, err := atomicfile.Create(atomicfile.OS{}, fmt.Sprintf("%s.%d", path, os.Getpid()))
+		if err != nil {
+			return err
+		}
+		if _, err := pending.Write(data); err != nil {
+			return errors.Join(err, pending.Discard())
+		}
+		return pending.CommitAs(path)
 	}
 	f, err := os.CreateTemp("", "hsx-*")
 	if err != nil {
