@@ -93,8 +93,8 @@ type Head struct {
 }
 
 // Shard opens shard i of the manifest and checks all of it but the states, which
-// Sample checks row by row. The error is a *CorruptError, wraps ErrReplaced, or says that a
-// store did not answer.
+// Sample checks row by row. The error is a *CorruptError, wraps ErrReplaced, or says that
+// the file could not be opened or a store did not answer.
 func (d *Dataset) Shard(i int) (*Shard, error) {
 	info := d.manifest.Shards[i]
 	s := &Shard{file: shardsDir + "/" + info.Name}

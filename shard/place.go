@@ -7,6 +7,8 @@ import (
 	"os"
 	"path/filepath"
 
+	"golang.org/x/sys/unix"
+
 	"hsx/internal/mapped"
 )
 
@@ -66,7 +68,12 @@ func (d directory) appendFile(data []byte, p Part) ([]byte, error) {
 }
 
 func (d directory) shard(info Info) (*mapped.File, error) {
-	return mapped.Open(filepath.Join(string(d), shardsDir, info.Name))
+	f, err := mapped.Open(filepath.Join(string(d), shardsDir, info.Name))
+	var errno unix.Errno
+	if errors.As(err, &errno) && !errors.Is(err, os.ErrNotExist) { // no right to it, no descriptor left: what it holds is not known
+		return nil, &unread{err}
+	}
+	return f, err
 }
 
 func notDataset(p place) error {
