@@ -1,13 +1,14 @@
 import hashlib
 import pickle
 import shutil
+import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 import torch
-from conftest import ingest
+from conftest import COMMAND, ingest
 
 import hsx
 from hsx import _dataset
@@ -112,6 +113,19 @@ def test_goes_on_seeing_what_it_was_opened_with(tmp_path, fixtures):
     assert len(after) == len(before) + 1 == len(pickle.loads(pickle.dumps(before))) + 1
     assert after[-1]["source"] == "rows_0-2000/data_2.ckpt"
     assert [s["id"] for s in before] == [s["id"] for s in after[:-1]]
+
+
+def test_a_shard_that_was_replaced_is_no_damage(tmp_path, fixtures):
+    """The samples are there, in shards of other names: those that are mapped go on being read."""
+    out = ingest(tmp_path / "ds", "--layers", "0,2,3", "--shard-size", "8KiB", fixtures / "dumps/specforge_eagle3")
+    ds = hsx.open(out)
+    first = ds[0]["id"]
+    subprocess.run([COMMAND, "recompress", "--plain", out], check=True, stdout=subprocess.PIPE)
+    assert ds[0]["id"] == first
+    with pytest.raises(hsx.HsxError, match=r"^shards/00000\d\.arrow was replaced since .*: open it again$") as e:
+        list(ds)
+    assert not isinstance(e.value, hsx.CorruptError)
+    assert len(list(hsx.open(out))) == len(ds)
 
 
 def test_reads_only_what_is_listed(eagle3, tmp_path):

@@ -15,7 +15,7 @@ import numpy as np
 
 from hsx import _manifest, _selection
 from hsx._digest import check_files
-from hsx._errors import HsxError
+from hsx._errors import CorruptError, HsxError
 from hsx._remote import RemotePath
 from hsx._sampler import ShardSampler
 from hsx._shard import Row, Shard
@@ -38,6 +38,9 @@ def open(
     storage_options: Mapping[str, Any] | None = None,
 ) -> Dataset:
     """Open the dataset in a directory. It goes on seeing the samples that it has now, whatever is added later.
+
+    What joins or compresses shards in place, as `hsx recompress`, `hsx serve` and `hsx ingest --follow` do, takes away
+    the files that it replaces: HsxError then says to open the dataset again.
 
     A URL, s3://bucket/prefix, is opened by fsspec, which gets the storage_options; what is read of it is fetched, into
     files without a name in the temporary directory.
@@ -148,7 +151,13 @@ class Dataset:
         return self._shard(k).row(i - self._first[k])
 
     def _open_shard(self, k: int) -> Shard:
-        return Shard(self._path, self._manifest, k, check=self._check)
+        try:
+            return Shard(self._path, self._manifest, k, check=self._check)
+        except CorruptError as e:
+            shard = self._manifest.shards[k]
+            if shard in _manifest.read(self._path, sealed=False).shards:
+                raise
+            raise HsxError(f"{shard.file} was replaced since the dataset was opened: open it again") from e
 
     def torch(
         self,
