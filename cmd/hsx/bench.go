@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"net"
 	"os"
-	"os/signal"
 	"slices"
 	"strings"
 	"time"
@@ -88,11 +87,7 @@ func runBench(cmd *cobra.Command, o *benchOptions) error {
 	if err != nil {
 		return err
 	}
-	// A reader of the output that leaves must not end this process before the servers
-	// that it starts: writing fails then, instead.
-	leaves := make(chan os.Signal, 1)
-	signal.Notify(leaves, unix.SIGPIPE)
-	defer signal.Stop(leaves)
+	defer outlastReaders()() // a server that was started is ended first
 	talk := cmd.ErrOrStderr()
 	_, err = fmt.Fprintf(talk, "%s\njournal: %s\n", plan.Echo(), path)
 	bar := newBenchMeter(talk)

@@ -55,6 +55,7 @@ func runDemo(cmd *cobra.Command, dir string) (err error) {
 		if dir, err = os.MkdirTemp("", "hsx-demo-"); err != nil {
 			return err
 		}
+		defer outlastReaders()()
 		defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	} else if err := os.Mkdir(dir, 0o755); err != nil {
 		return fmt.Errorf("make the demo's directory: %w", err)

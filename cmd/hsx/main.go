@@ -18,6 +18,14 @@ func main() {
 	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
 }
 
+// outlastReaders lets writing fail, until stop, where a reader of the output that leaves
+// would end this process before what it has to end or remove.
+func outlastReaders() (stop func()) {
+	leaves := make(chan os.Signal, 1)
+	signal.Notify(leaves, unix.SIGPIPE)
+	return func() { signal.Stop(leaves) }
+}
+
 // run is the whole program but for the process around it.
 func run(args []string, stdout, stderr io.Writer) int {
 	ctx, cancel := context.WithCancel(context.Background())
