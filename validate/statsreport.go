@@ -2,8 +2,10 @@ package validate
 
 import (
 	"cmp"
+	"fmt"
 	"math"
 	"slices"
+	"strconv"
 )
 
 // Stats are the figures of an audit, as documents and reports show them. All shares
@@ -42,6 +44,14 @@ type LengthStats struct {
 	Max  int         `json:"max"`
 	Mean float64     `json:"mean"`
 	Bins []LengthBin `json:"bins"`
+}
+
+// Text is a quantile of the lengths, which says when it is not exact.
+func (l LengthStats) Text(quantile int) string {
+	if quantile < 2*statSubBins || l.Min == l.Max {
+		return strconv.Itoa(quantile)
+	}
+	return fmt.Sprintf("about %d", quantile)
 }
 
 // LengthBin counts the samples of From up to To-1 tokens.

@@ -161,7 +161,7 @@ func auditText(a *validate.Audit) string {
 			name = "all"
 		}
 		l := g.Lengths
-		fact(&b, printable(name), "%s, %s; length %d to %d, median %d, 95 %% up to %d", count(g.Samples, "sample"), count(g.Tokens, "token"), l.Min, l.Max, l.P50, l.P95)
+		fact(&b, printable(name), "%s, %s; length %d to %d, median %s, 95 %% up to %s", count(g.Samples, "sample"), count(g.Tokens, "token"), l.Min, l.Max, l.Text(l.P50), l.Text(l.P95))
 		if g.SupervisedShare != nil {
 			fact(&b, "", "%.1f %% of the tokens supervised", 100**g.SupervisedShare)
 		}

@@ -34,7 +34,7 @@ func lengths(l validate.LengthStats) *chart.Chart {
 	}
 	c := &chart.Chart{
 		ID: "lengths", Title: "Sequence lengths",
-		Desc: fmt.Sprintf("Samples by length: shortest %s, median %s, longest %s tokens.", chart.Count(l.Min), chart.Count(l.P50), chart.Count(l.Max)),
+		Desc: fmt.Sprintf("Samples by length: shortest %s, median about %s, longest %s tokens.", chart.Count(l.Min), chart.Count(l.P50), chart.Count(l.Max)),
 		X:    chart.Axis{Label: "tokens in a sample"},
 		Y:    chart.Axis{Label: "samples"},
 	}
