@@ -61,6 +61,14 @@ func (l *loadFlags) add(f *pflag.FlagSet) {
 
 // again is the plan of a journal, with the prompts that it names.
 func (l *loadFlags) again(p *bench.Plan) error {
+	for _, flag := range []string{
+		"steps", "relaunch", "concurrency", "rate", "prompts", "num-prompts", "runs", "num-runs", "warmup-runs",
+		"max-tokens", "thinking", "temperature", "top-p", "seed", "ignore-eos", "extra-body", "keep-text",
+	} {
+		if l.given(flag) {
+			return usagef("--resume, --%s: a measurement goes on as it began, want neither this nor --url, or the whole command line again", flag)
+		}
+	}
 	if p.PromptSet != builtIn && l.dataset == "" {
 		return usagef("--resume: its prompts are from %s, want --dataset with that file again", p.PromptSet)
 	}
