@@ -18,12 +18,10 @@ type againstFlags struct {
 	layers, convention, draft, target, server, family, reference string
 	embedding, strict                                            bool
 	only, skip                                                   []string
-	given                                                        func(flag string) bool
 }
 
 func (a *againstFlags) add(cmd *cobra.Command) {
 	f := cmd.Flags()
-	a.given = f.Changed
 	f.StringVar(&a.layers, "layers", "", "the layers that the draft is to read, such as 2,30,58")
 	f.StringVar(&a.convention, "convention", "post", "how --layers counts: post (k is the output of layer k) or boundary (k is its input)")
 	f.StringVar(&a.draft, "draft", "", "the draft: its directory (config.json and checkpoint), or its config.json alone")
@@ -59,7 +57,7 @@ func (a *againstFlags) input() (in validate.Input, done func(), err error) {
 			c.close()
 		}
 	}
-	if in.Config.Wanted, in.Config.Convention, err = parseLayers(a.layers, a.convention, a.given); err != nil {
+	if in.Config.Wanted, in.Config.Convention, err = parseLayers(a.layers, a.convention); err != nil {
 		return in, done, err
 	}
 	if err := oneOf("--server", a.server, validate.Servers()); err != nil {

@@ -46,7 +46,7 @@ func (j *judgeFlags) add(f *pflag.FlagSet) {
 	f.Float64Var(&j.maxFailed, "max-failed", 0.05, "share of failed requests above which there is no verdict")
 	f.BoolVar(&j.gate, "gate", false, "exit 3 when speculation does not pay, 4 when that is not certain, 5 when there is no verdict")
 	f.Float64Var(&j.minSpeedup, "min-speedup", 0, "with --gate: the speedup that must be certain")
-	f.Float64Var(&j.minAccept, "min-accept-length", 0, "with --gate: the accept length that must be certain")
+	f.Float64Var(&j.minAccept, "min-accept-length", 0, "with --gate: the accept length that must be certain; alone, nothing is asked of the speedup")
 	f.BoolVar(&j.asJSON, "json", false, "print one JSON document")
 	f.BoolVar(&j.asCSV, "csv", false, "print the figures as CSV, one for each line")
 	f.BoolVar(&j.asMarkdown, "md", false, "print Markdown, for pasting")

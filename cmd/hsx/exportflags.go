@@ -84,7 +84,7 @@ func (f *exportFlags) options() (o export.Options, err error) {
 	if f.out, err = onDisk(f.out); err != nil {
 		return o, err
 	}
-	if o.Layers, _, err = parseLayers(f.layers, f.convention, f.given); err != nil {
+	if o.Layers, _, err = parseLayers(f.layers, f.convention); err != nil {
 		return o, err
 	}
 	if f.final != "" {

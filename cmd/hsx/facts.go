@@ -18,12 +18,10 @@ type factFlags struct {
 	producer, layers, convention, final, target, draft, dtype string
 	maps                                                      []string
 	trimPadding                                               bool
-	given                                                     func(flag string) bool
 }
 
 func (f *factFlags) add(cmd *cobra.Command) {
 	fl := cmd.Flags()
-	f.given = fl.Changed
 	fl.StringVar(&f.producer, "producer", "", "take the dumps for this producer's: "+strings.Join(producer.Names(), ", "))
 	fl.StringVar(&f.layers, "layers", "", "layers of the aux states in the order of the dump, such as 2,30,58")
 	fl.StringVar(&f.convention, "convention", "post", "how --layers counts: post (k is the output of layer k) or boundary (k is its input)")
@@ -49,7 +47,7 @@ func (f *factFlags) facts() (producer.Facts, error) {
 		return out, err
 	}
 	out.Producer = f.producer
-	if out.Layers, out.Convention, err = parseLayers(f.layers, f.convention, f.given); err != nil {
+	if out.Layers, out.Convention, err = parseLayers(f.layers, f.convention); err != nil {
 		return out, err
 	}
 	if out.Final, err = producer.ParseFinal(f.final); err != nil {
@@ -87,12 +85,12 @@ func (f *factFlags) facts() (producer.Facts, error) {
 }
 
 // parseLayers reads --layers, nil when there are none, as --convention counts them.
-func parseLayers(layers, convention string, given func(flag string) bool) (format.Layers, format.Convention, error) {
+func parseLayers(layers, convention string) (format.Layers, format.Convention, error) {
 	c, err := format.ParseConvention(convention)
 	switch {
 	case err != nil:
 		return nil, c, usagef("--convention: %w", err)
-	case layers == "" && given("convention"): // a list from elsewhere says itself how it counts
+	case layers == "" && c != format.PostLayer: // a list from elsewhere says itself how it counts
 		return nil, c, usagef("--convention: says how --layers counts, want --layers with it")
 	case layers == "":
 		return nil, c, nil

@@ -285,7 +285,7 @@ func TestServeUsage(t *testing.T) {
 		"no dataset":       {nil, "--out is missing"},
 		"reachable":        {[]string{"--listen", ":0"}, "can be reached from other machines"},
 		"port alone":       {[]string{"--listen", "8600"}, `--listen: "8600" is not an address, want HOST:PORT or :PORT`},
-		"no address":       {[]string{"--listen", ""}, `--listen: "" is not an address`},
+		"no address":       {[]string{"--listen", ""}, "--listen: the text is empty"},
 		"flight's port":    {[]string{"--flight", "8601"}, `--flight: "8601" is not an address`},
 		"reachable by ip":  {[]string{"--listen", "0.0.0.0:0"}, "can be reached"},
 		"empty token":      {[]string{"--token-file", empty}, "is empty"},
