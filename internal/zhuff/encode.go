@@ -2,9 +2,7 @@ package zhuff
 
 import (
 	"encoding/binary"
-	"errors"
-
-	"github.com/klauspost/compress/huff0"
+	"slices"
 )
 
 // BlockBytes is how much content each block of a frame holds, the last one excepted:
@@ -53,28 +51,86 @@ func AppendHeader(dst []byte, n int) []byte {
 
 // Encoder makes blocks. The zero value is ready to use, by one goroutine at a time.
 type Encoder struct {
-	huff huff0.Scratch
+	counts [streams][256]uint32
+	tree   tree
+	head   []byte // the tree as it is written
+	codes  codes
 }
 
 // AppendBlock adds the next block of a frame, of BlockBytes of content or less if it is
 // the last. It takes BlockBound(len(src)) at most.
 func (e *Encoder) AppendBlock(dst, src []byte, last bool) []byte {
+	raw := func() []byte { return append(appendHeader(dst, rawBlock, len(src), last), src...) }
 	if len(src) < smallest {
-		return append(appendHeader(dst, rawBlock, len(src), last), src...)
+		return raw()
 	}
-	e.huff.Reuse = huff0.ReusePolicyNone
-	coded, _, err := huff0.Compress4X(src, &e.huff)
-	size := literalHeader + len(coded) + 1
-	switch {
-	case errors.Is(err, huff0.ErrUseRLE):
+	parts := divide(src)
+	total := e.count(parts)
+	if int(total[src[0]]) == len(src) {
 		return appendRuns(dst, src[0], len(src), last)
-	case err != nil || size >= len(src): // it says why not, and raw is always right
-		return append(appendHeader(dst, rawBlock, len(src), last), src...)
 	}
+	e.tree.plant(&total)
+	var ok bool
+	if e.head, ok = e.tree.append(e.head[:0]); !ok {
+		return raw()
+	}
+	var sizes [streams]int
+	coded := len(e.head) + jumpBytes
+	for k := range sizes {
+		sizes[k] = e.tree.size(&e.counts[k])
+		coded += sizes[k]
+	}
+	size := literalHeader + coded + 1
+	if size >= len(src) {
+		return raw()
+	}
+	e.codes.fill(&e.tree)
 	dst = appendHeader(dst, codedBlock, size, last)
-	sizes := uint64(codedLiterals | len(src)<<4 | len(coded)<<22)
-	dst = append(dst, byte(sizes), byte(sizes>>8), byte(sizes>>16), byte(sizes>>24), byte(sizes>>32))
-	return append(append(dst, coded...), 0) // no sequences
+	both := uint64(codedLiterals | len(src)<<4 | coded<<22)
+	dst = append(dst, byte(both), byte(both>>8), byte(both>>16), byte(both>>24), byte(both>>32))
+	dst = append(dst, e.head...)
+	for _, n := range sizes[:streams-1] {
+		dst = binary.LittleEndian.AppendUint16(dst, uint16(n))
+	}
+	for k, part := range parts {
+		n := len(dst)
+		dst = slices.Grow(dst, sizes[k])[:n+sizes[k]]
+		e.codes.encode(dst[n:], part)
+	}
+	return append(dst, 0) // no sequences
+}
+
+// divide is what of a block's content each of its streams holds.
+func divide(src []byte) (parts [streams][]byte) {
+	each := (len(src) + streams - 1) / streams
+	for k := range parts {
+		parts[k] = src[k*each : min((k+1)*each, len(src))]
+	}
+	return parts
+}
+
+// count counts the bytes of each part, and of all. The parts take turns: an addition to a
+// count must wait for the one before it, and one byte often follows itself.
+func (e *Encoder) count(parts [streams][]byte) (total [256]uint32) {
+	clear(e.counts[:])
+	a, b, c, d := &e.counts[0], &e.counts[1], &e.counts[2], &e.counts[3]
+	n := len(parts[streams-1]) // the shortest
+	pa, pb, pc, pd := parts[0][:n], parts[1][:n], parts[2][:n], parts[3][:n]
+	for i := range n {
+		a[pa[i]]++
+		b[pb[i]]++
+		c[pc[i]]++
+		d[pd[i]]++
+	}
+	for k, part := range parts {
+		for _, v := range part[n:] {
+			e.counts[k][v]++
+		}
+	}
+	for v := range total {
+		total[v] = a[v] + b[v] + c[v] + d[v]
+	}
+	return total
 }
 
 // appendRuns is one block of content as several, none of them too small for what it

@@ -19,6 +19,7 @@ type tree struct {
 
 	fse     fse.Scratch
 	weights [256]byte
+	written []byte // those that a planted tree is written by
 	order   [256]byte
 }
 
