@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -122,7 +123,14 @@ func TestDataRules(t *testing.T) {
 		}, want: []Finding{{Rule: "non-finite", Severity: Error, Column: "final", Token: 4, Message: "-inf at channel 63, want finite values (3 such values in 2 of 12 rows)"}}},
 		"saturated": {states: fp16, damage: func(s *format.Sample) { setValue(s, 0, 2, 3, 0xfbff) },
 			want: []Finding{{Rule: "saturated-fp16", Severity: Warning, Column: "layer_0", Token: 2, Message: "1 value of ±65504 in 1 of 12 rows, want values that fp16 can hold"}}},
-		"65504 in bf16 is a number": {damage: func(s *format.Sample) { setValue(s, 0, 2, 3, 0x7bff) }},
+		"bits of fp16's 65504 in bf16": {damage: func(s *format.Sample) { setValue(s, 0, 2, 3, 0x7bff) },
+			want: []Finding{{Rule: "huge-values", Severity: Error, Column: "layer_0", Token: 2, Message: "a value of 2.6e+36, want less than 2^30, which no states of models come near (in 1 of 12 rows)"}}},
+		"huge fp32": {states: dataLayout(format.Float32), damage: func(s *format.Sample) {
+			for _, t := range []int{5, 9} {
+				binary.LittleEndian.PutUint32(s.Hidden[3].Rows.Row(t), math.Float32bits(-1e31))
+			}
+		}, want: []Finding{{Rule: "huge-values", Severity: Error, Column: "final", Token: 5, Message: "a value of 1.0e+31, want less than 2^30, which no states of models come near (in 2 of 12 rows)"}}},
+		"as large as states get": {damage: func(s *format.Sample) { setValue(s, 0, 2, 3, 0x4e7f) }},
 		"zero rows of all states": {damage: func(s *format.Sample) {
 			for i := range s.Hidden {
 				zero(s, i, 3, 4, 5, 8)
