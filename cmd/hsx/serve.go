@@ -101,6 +101,14 @@ func runServe(cmd *cobra.Command, o serveOptions) (err error) {
 	}
 	ctx, stderr := cmd.Context(), cmd.ErrOrStderr()
 	ropt.Facts, ropt.Rejected, ropt.Uncompacted = facts, tellRejected(stderr), tellUncompacted(stderr)
+	l, fl, err := o.serve.open() // before there is a dataset that an address with a typo leaves behind
+	if err != nil {
+		return err
+	}
+	defer func() { _ = l.Close() }() // when nothing was served; else that closed it
+	if fl != nil {
+		defer func() { _ = fl.Close() }()
+	}
 	w, err := shard.OpenWriter(o.out, shard.Options{
 		ShardBytes: size, BatchBytes: min(size, shard.DefaultBatchBytes), WrittenBy: version(), Target: facts.Target, Compress: o.compress,
 	})
@@ -115,10 +123,6 @@ func runServe(cmd *cobra.Command, o serveOptions) (err error) {
 		}
 		ropt.Rows = m.Rows
 	}
-	l, fl, err := o.serve.open()
-	if err != nil {
-		return err
-	}
 	scheme, flightScheme := "http", "grpc"
 	if ropt.TLS != nil {
 		scheme, flightScheme = "https", "grpc+tls"
@@ -132,10 +136,6 @@ func runServe(cmd *cobra.Command, o serveOptions) (err error) {
 	}
 	r, err := receive.New(w, ropt)
 	if err != nil {
-		err = errors.Join(err, l.Close())
-		if fl != nil {
-			err = errors.Join(err, fl.Close())
-		}
 		return err
 	}
 	defer func() { err = errors.Join(err, r.Close()) }()

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -313,5 +314,29 @@ func TestServeUsage(t *testing.T) {
 	}
 	if _, err := os.Stat(filepath.Join(dir, "ds")); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("a wrong command line made the dataset (error %v)", err)
+	}
+}
+
+// TestServeAddressTaken has no dataset left behind by an address that is of no use.
+func TestServeAddressTaken(t *testing.T) {
+	t.Parallel()
+	var lc net.ListenConfig
+	l, err := lc.Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	for _, args := range [][]string{
+		{"--listen", l.Addr().String()},
+		{"--listen", "127.0.0.1:0", "--flight", l.Addr().String()},
+	} {
+		ds := filepath.Join(t.TempDir(), "ds")
+		flag := args[len(args)-2]
+		if code, _, talk := hsx(append([]string{"serve", "--out", ds}, args...)...); code != exitFailed || !strings.Contains(talk, flag+": ") || !strings.Contains(talk, "address already in use") {
+			t.Errorf("exit %d, %s; want %d, %s and that the address is in use", code, talk, exitFailed, flag)
+		}
+		if _, err := os.Stat(ds); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("%s made the dataset (error %v)", args, err)
+		}
 	}
 }
