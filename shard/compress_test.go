@@ -64,9 +64,26 @@ func normal() *format.Sample {
 
 // BenchmarkCompress writes samples, plain and compressed, and reads them back. MB/s are of
 // states, cpu-MB/s the same of a second of one processor; ratio is of the shard to its
-// states.
+// states. Pack is what writing does without the hashes and the file.
 func BenchmarkCompress(b *testing.B) {
 	s := normal()
+	b.Run("pack", func(b *testing.B) {
+		var states []format.Rows
+		for _, h := range s.Hidden {
+			states = append(states, h.Rows)
+		}
+		pack, closePacker := shard.Packer()
+		b.SetBytes(s.Bytes())
+		defer perProcessor(b, s.Bytes())()
+		for b.Loop() {
+			if err := pack(states); err != nil {
+				b.Fatal(err)
+			}
+		}
+		if err := closePacker(); err != nil {
+			b.Fatal(err)
+		}
+	})
 	for _, packed := range []bool{false, true} {
 		name := map[bool]string{false: "plain", true: "compressed"}[packed]
 		opt := shard.WithFS(shard.Options{Compress: packed}, hasty())

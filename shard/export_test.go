@@ -3,6 +3,7 @@ package shard
 import (
 	"github.com/zeebo/xxh3"
 
+	"hsx/format"
 	"hsx/internal/atomicfile"
 )
 
@@ -29,4 +30,14 @@ func EncodeManifest(m *Manifest) ([]byte, error) { return m.encode() }
 func Seal(body []byte) []byte {
 	sum := Digest(xxh3.Hash128(body).Bytes())
 	return append(body[:len(body):len(body)], sealKey+sum.String()+"\"\n}\n"...)
+}
+
+// Packer is what a compressed shard does with the states of a batch before it hashes and
+// writes what comes out.
+func Packer() (pack func(states []format.Rows) error, closePacker func() error) {
+	p := new(packer)
+	return func(states []format.Rows) error {
+		_, err := p.pack(states, nil)
+		return err
+	}, p.close
 }
