@@ -22,4 +22,4 @@ export HSX_BIN HSX_VLLM HSX_MODELS HSX_PLUG HSX_LLAMACPP
 VLLM_CPU_KVCACHE_SPACE=1 VLLM_NO_USAGE_STATS=1 HF_HUB_OFFLINE=1 PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=python/hsx_capture/src \
 	"$HSX_VLLM/bin/python" python/hsx_capture/interop/check_vllm.py "$HSX_MODELS/stories260k-hf-hd32"
 ${GO:-go} vet -tags servers ./interop/servers
-${GO:-go} test -tags servers -count=1 -timeout 20m ./interop/servers
+${GO:-go} test -tags servers -count=1 -timeout 40m ./interop/servers
