@@ -24,6 +24,9 @@ func Is(name string) bool {
 func parse(text string) (address, error) {
 	scheme, rest, ok := strings.Cut(text, "://")
 	if !ok || scheme != "s3" && scheme != "gs" {
+		if strings.ContainsAny(scheme, ":@/?") { // more than a scheme, of which a part may be a secret
+			return address{}, fmt.Errorf("open store: address does not begin with a scheme, want s3:// or gs://")
+		}
 		return address{}, fmt.Errorf("open store: scheme is %q, want s3:// or gs://", scheme)
 	}
 	// Not url.Parse: in a key ?, # and % are letters like others, and its errors
@@ -40,12 +43,12 @@ func parse(text string) (address, error) {
 	if strings.ContainsRune(a.bucket, '@') {
 		return address{}, fmt.Errorf("open store: credentials in a URL end up in logs, want them in the environment or a configuration file")
 	}
-	if a.bucket == "" || strings.ContainsAny(a.bucket, `:\ #%`) {
+	if a.bucket == "" || strings.ContainsAny(a.bucket, `:\ #%?`) {
 		return address{}, fmt.Errorf("open store: bucket is %q, want %s://bucket/prefix", a.bucket, scheme)
 	}
 	if a.prefix = strings.Trim(a.prefix, "/"); a.prefix != "" {
 		if !fs.ValidPath(a.prefix) || a.prefix == "." {
-			return address{}, fmt.Errorf("open %s://%s: prefix is %q, want no empty, . and .. elements", scheme, a.bucket, a.prefix)
+			return address{}, fmt.Errorf("open %s://%s: prefix has an empty, . or .. element, or no valid UTF-8, want none", scheme, a.bucket)
 		}
 		a.prefix += "/"
 	}

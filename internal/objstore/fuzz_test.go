@@ -11,7 +11,8 @@ import (
 // FuzzParse: what a URL is taken for is safe to put before a name, says the same when
 // it is printed and read again, and no error repeats what comes before an @.
 func FuzzParse(f *testing.F) {
-	for _, url := range []string{"s3://bucket/a/b?region=x", "gs://bucket", "s3://", "s3://id:SECRET@bucket/a", "s3://b/../c", "s3://b/a?b?c=%zz"} {
+	for _, url := range []string{"s3://bucket/a/b?region=x", "gs://bucket", "s3://", "s3://id:SECRET@bucket/a", "s3://b/../c", "s3://b/a?b?c=%zz",
+		"sc:/id:SECRET@bucket/a", "id:SECRET@x://bucket", "s3://b/id:SECRET@//c", "s3://??"} {
 		f.Add(url)
 	}
 	f.Fuzz(func(t *testing.T, url string) {
