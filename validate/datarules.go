@@ -172,42 +172,43 @@ func (a *dataAt) emptiness() {
 // another type, reaches 1e30 soon.
 const hugeValue = 1 << 30
 
+// tally counts the values of one kind, and the rows that hold some.
+type tally struct{ values, rows, first int }
+
+func (c *tally) add(row, values int) {
+	if values == 0 {
+		return
+	}
+	if c.rows == 0 {
+		c.first = row
+	}
+	c.rows++
+	c.values += values
+}
+
 // values reports rows with non-finite, huge and clipped values.
 func (a *dataAt) values(h format.Hidden, facts []rowFacts) {
-	var nonFinite, saturated, badRows, hugeRows, clippedRows int
-	first, huge, clipped := -1, -1, -1
+	var nonFinite, huge, clipped tally
 	for t := range facts {
+		nonFinite.add(t, int(facts[t].NonFinite))
+		clipped.add(t, int(facts[t].Saturated))
 		if facts[t].MaxAbs >= hugeValue {
-			if hugeRows++; huge < 0 {
-				huge = t
-			}
-		}
-		if n := int(facts[t].NonFinite); n > 0 {
-			nonFinite += n
-			if badRows++; first < 0 {
-				first = t
-			}
-		}
-		if n := int(facts[t].Saturated); n > 0 {
-			saturated += n
-			if clippedRows++; clipped < 0 {
-				clipped = t
-			}
+			huge.add(t, 1)
 		}
 	}
-	if first >= 0 {
-		col := h.State.Column()
-		channel, value := firstNonFinite(h.Rows.Row(first), h.Rows.DType)
-		a.find("non-finite", Error, col, first, "leave the sample out, and look for overflow in the capture (fp16 ends at 65504)",
-			"%s at channel %d, want finite values (%s in %d of %d rows)", dataName(value), channel, dataCount(nonFinite, "such value"), badRows, len(facts))
+	col := h.State.Column()
+	if nonFinite.rows > 0 {
+		channel, value := firstNonFinite(h.Rows.Row(nonFinite.first), h.Rows.DType)
+		a.find("non-finite", Error, col, nonFinite.first, "leave the sample out, and look for overflow in the capture (fp16 ends at 65504)",
+			"%s at channel %d, want finite values (%s in %d of %d rows)", dataName(value), channel, dataCount(nonFinite.values, "such value"), nonFinite.rows, len(facts))
 	}
-	if huge >= 0 {
-		a.find("huge-values", Error, h.State.Column(), huge, "leave the sample out, and look for a buffer that was read before it was written, or bytes of another type",
-			"a value of %.1e, want less than 2^30, which no states of models come near (in %d of %d rows)", facts[huge].MaxAbs, hugeRows, len(facts))
+	if huge.rows > 0 {
+		a.find("huge-values", Error, col, huge.first, "leave the sample out, and look for a buffer that was read before it was written, or bytes of another type",
+			"a value of %.1e, want less than 2^30, which no states of models come near (in %d of %d rows)", facts[huge.first].MaxAbs, huge.rows, len(facts))
 	}
-	if clipped >= 0 {
-		a.find("saturated-fp16", Warning, h.State.Column(), clipped, "capture in bf16: values above 65504 were clipped",
-			"%s of ±65504 in %d of %d rows, want values that fp16 can hold", dataCount(saturated, "value"), clippedRows, len(facts))
+	if clipped.rows > 0 {
+		a.find("saturated-fp16", Warning, col, clipped.first, "capture in bf16: values above 65504 were clipped",
+			"%s of ±65504 in %d of %d rows, want values that fp16 can hold", dataCount(clipped.values, "value"), clipped.rows, len(facts))
 	}
 }
 

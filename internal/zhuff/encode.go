@@ -102,9 +102,9 @@ func (e *Encoder) AppendBlock(dst, src []byte, last bool) []byte {
 
 // divide is what of a block's content each of its streams holds.
 func divide(src []byte) (parts [streams][]byte) {
-	each := (len(src) + streams - 1) / streams
 	for k := range parts {
-		parts[k] = src[k*each : min((k+1)*each, len(src))]
+		from, to := share(len(src), k)
+		parts[k] = src[from:to]
 	}
 	return parts
 }

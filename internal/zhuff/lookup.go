@@ -60,6 +60,12 @@ type stream struct {
 	in, out int // where the word begins in the codes, and what comes next in the content
 }
 
+// share is which of n bytes of content stream k holds.
+func share(n, k int) (from, to int) {
+	each := (n + streams - 1) / streams
+	return min(k*each, n), min((k+1)*each, n)
+}
+
 // decode fills dst with what four streams of a tree's codes hold.
 func (l *lookup) decode(t *tree, dst, src []byte) error {
 	if len(src) < jumpBytes {
@@ -67,7 +73,6 @@ func (l *lookup) decode(t *tree, dst, src []byte) error {
 	}
 	var s [streams]stream
 	var start, end, left [streams]int
-	each := (len(dst) + streams - 1) / streams
 	for k, at := 0, jumpBytes; k < streams; k++ {
 		next := len(src)
 		if k < streams-1 {
@@ -81,7 +86,7 @@ func (l *lookup) decode(t *tree, dst, src []byte) error {
 			return fmt.Errorf("stream %d does not end in a bit", k)
 		}
 		start[k], at = at, next
-		s[k].out, end[k] = min(k*each, len(dst)), min((k+1)*each, len(dst))
+		s[k].out, end[k] = share(len(dst), k)
 		left[k] = 8*(next-start[k]) - unused
 		if s[k].in = next - 8; s[k].in >= start[k] {
 			s[k].word = (binary.LittleEndian.Uint64(src[s[k].in:]) | 1) << unused
