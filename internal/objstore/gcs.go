@@ -117,7 +117,8 @@ func (v *gcsStore) write(ctx context.Context, key string, w write) (err error) {
 	}
 	ctx, cancel := context.WithCancel(ctx) // ends the upload when the file cannot be read
 	defer cancel()
-	to := o.NewWriter(ctx)
+	to := o.Retryer(storage.WithErrorFunc(v.again())).NewWriter(ctx)
+	to.ChunkRetryDeadline = time.Duration(v.opts.Attempts) * (v.opts.MaxBackoff + 2*v.opts.Stall) // the attempts end first
 	to.ContentType = contentType(key)
 	to.CRC32C, to.SendCRC32C = w.crc, true
 	to.ChunkSize = int(v.opts.PartBytes)
@@ -126,13 +127,26 @@ func (v *gcsStore) write(ctx context.Context, key string, w write) (err error) {
 	}
 	if _, err := io.Copy(to, io.NewSectionReader(w.body, 0, w.size)); err != nil {
 		cancel()
-		return errors.Join(err, ignored(to.Close()))
+		_ = to.Close() // it failed before
+		return err
 	}
 	return to.Close()
 }
 
-// ignored is the second error of what failed before.
-func ignored(error) error { return nil }
+// again decides whether a request of one upload is sent again. Without it the client sends
+// those requests again for ever, whatever number of attempts it was given, but not once
+// after a cut connection. It asks after each request, with nil after a good one.
+func (v *gcsStore) again() func(error) bool {
+	failed := 0
+	return func(err error) bool {
+		if !storage.ShouldRetry(err) {
+			failed = 0
+			return false
+		}
+		failed++
+		return failed < v.opts.Attempts
+	}
+}
 
 func (v *gcsStore) copyFrom(ctx context.Context, bucket, srcKey, dstKey string, src state) error {
 	from, err := at(v.client.Bucket(bucket).Object(srcKey), src.version)

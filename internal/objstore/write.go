@@ -79,16 +79,15 @@ func (s *Store) PutIf(ctx context.Context, name string, data []byte, version str
 	// Only the object itself can tell. A first attempt whose answer was lost makes the
 	// second one fail, and what was written may have been replaced by now.
 	st, serr := s.vendor.stat(ctx, key)
+	cause := s.cause(err)
 	switch {
 	case serr == nil && st.put == w.put:
 		return st.version, nil
 	case err == nil && serr != nil:
 		return "", s.fail("check", key, serr)
-	case err == nil:
-		return "", s.fail("write", key, errOther)
-	}
-	cause := s.cause(err)
-	if errors.Is(cause, errPrecondition) || errors.Is(cause, fs.ErrNotExist) { // it was removed
+	case err == nil, // it was replaced since
+		serr == nil && st.version != version, version != "" && s.missing(serr), // it cannot be written
+		errors.Is(cause, errPrecondition), errors.Is(cause, fs.ErrNotExist):
 		err = errOther
 	}
 	return "", s.fail("write", key, err)
@@ -138,11 +137,20 @@ func (s *Store) Remove(ctx context.Context, name string) error {
 		return err
 	}
 	s.version.forget(key)
-	if err := s.bucket.Delete(ctx, key); err != nil && !errors.Is(s.cause(err), fs.ErrNotExist) {
-		return s.fail("remove", key, err)
+	err = s.bucket.Delete(ctx, key)
+	if err == nil || s.missing(err) {
+		return nil
 	}
-	return nil
+	if s.unsure(ctx, err) {
+		if _, serr := s.vendor.stat(ctx, key); s.missing(serr) {
+			return nil
+		}
+	}
+	return s.fail("remove", key, err)
 }
+
+// missing reports whether an error says that there is no such object or upload.
+func (s *Store) missing(err error) bool { return err != nil && errors.Is(s.cause(err), fs.ErrNotExist) }
 
 // Uploads lists the multipart uploads below a prefix that were begun and neither
 // completed nor aborted, also those that are on their way. Google's store has none: its
@@ -168,7 +176,7 @@ func (s *Store) Abort(ctx context.Context, u Upload) error {
 	if err != nil {
 		return err
 	}
-	if err := s.vendor.abort(ctx, key, u.ID); err != nil && !errors.Is(s.cause(err), fs.ErrNotExist) {
+	if err := s.vendor.abort(ctx, key, u.ID); err != nil && !s.missing(err) {
 		return s.fail("abort upload of", key, err)
 	}
 	return nil
