@@ -63,7 +63,7 @@ func runAudit(cmd *cobra.Command, args []string, o auditOptions) error {
 	case parts > 0 && (o.merge || o.html != ""):
 		return usagef("--partition gives a partial report, which --merge and --html take later")
 	}
-	if err := placeFor("--html", o.html); err != nil {
+	if err := placeFor(cmd.Context(), "--html", o.html); err != nil {
 		return err
 	}
 	in, done, err := o.against.input()

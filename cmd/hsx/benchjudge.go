@@ -90,7 +90,7 @@ func (j *judgeFlags) judgement(ctx context.Context) (bench.Judgement, error) {
 	if err := oneOf("--family", j.family, validate.Families()); err != nil {
 		return out, err
 	}
-	if err := placeFor("--html", j.html); err != nil {
+	if err := placeFor(ctx, "--html", j.html); err != nil {
 		return out, err
 	}
 	if err := j.readPromise(&out); err != nil {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"regexp"
 
 	"golang.org/x/sys/unix"
 
@@ -67,18 +68,24 @@ func status(w io.Writer, err error) int {
 	case errors.Is(err, errVoid):
 		return exitVoid
 	case errors.As(err, &usage):
-		say(w, "hsx: %v\nhint: see 'hsx --help' or 'hsx COMMAND --help'", err)
+		say(w, "hsx: %s\nhint: see 'hsx --help' or 'hsx COMMAND --help'", withoutUsers(err.Error()))
 		return exitUsage
 	}
 	text, code := err.Error(), exitFailed
 	if errors.Is(err, context.Canceled) {
 		text, code = "interrupted", exitInterrupted
 	}
-	say(w, "hsx: %s", text)
+	say(w, "hsx: %s", withoutUsers(text))
 	if h := hint(err); h != "" {
 		say(w, "hint: %s", h)
 	}
 	return code
+}
+
+// withoutUsers is a text whose URLs name no users: what stands before an @ may be a secret,
+// and what a terminal shows ends up in logs.
+func withoutUsers(text string) string {
+	return regexp.MustCompile(`://[^/\s@]*@`).ReplaceAllString(text, "://")
 }
 
 // hint is what a user can do about an error.

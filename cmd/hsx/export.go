@@ -65,7 +65,7 @@ func runExport(cmd *cobra.Command, dir string, f exportFlags) error {
 	if err != nil {
 		return err
 	}
-	if err := placeFor("--draft-config-out", f.configOut); err != nil {
+	if err := placeFor(cmd.Context(), "--draft-config-out", f.configOut); err != nil {
 		return err
 	}
 	if opt.VocabMap, err = f.vocabMap(); err != nil {

@@ -23,7 +23,7 @@ dump of all layers: a few hundred tokens from each of a few texts are enough.`,
 			if out == "" {
 				return usagef("--out is missing: name the file")
 			}
-			if err := placeFor("--out", out); err != nil {
+			if err := placeFor(cmd.Context(), "--out", out); err != nil {
 				return err
 			}
 			ds, err := openDataset(cmd.Context(), args[0])

@@ -15,7 +15,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"hsx/format"
-	"hsx/internal/objstore"
 	"hsx/shard"
 )
 
@@ -30,11 +29,18 @@ func printJSON(w io.Writer, v any) error {
 }
 
 // placeFor reports why a file could not be written, before the work that is to fill it.
-func placeFor(flag, path string) error {
-	if path == "" || objstore.Is(path) {
+func placeFor(ctx context.Context, flag, name string) error {
+	if name == "" {
 		return nil
 	}
-	path = behindLinks(strings.TrimPrefix(path, "file://"))
+	p, _, err := placeOfFile(ctx, name)
+	if err != nil {
+		return fmt.Errorf("write %s: %w", flag, err)
+	}
+	if p.store != nil {
+		return nil // it says so itself
+	}
+	path := behindLinks(p.path)
 	dir := filepath.Dir(path)
 	parent, err := os.Stat(dir)
 	info, missing := os.Stat(path)

@@ -101,6 +101,12 @@ func placeOfFile(ctx context.Context, name string) (p place, base string, err er
 		name, query = name[:i], name[i:]
 	}
 	i := strings.LastIndexByte(name, '/')
+	if i < len("s3://") {
+		if p, err = placeOf(ctx, name+query); err == nil {
+			err = usagef("%s is a bucket, want an object in it, such as %[1]s/NAME", p.store)
+		}
+		return p, "", err
+	}
 	p, err = placeOf(ctx, name[:i]+query)
 	return p, name[i+1:], err
 }
