@@ -61,8 +61,8 @@ func operations(t *testing.T, small, large []byte) []operation {
 			return err
 		}},
 		{"read", nil, "", nil, func(ctx context.Context, s *objstore.Store, _ string) error {
-			got := make([]byte, len(large))
-			return same(got, large, s.ReadRange(ctx, "large", got, 0))
+			got := make([]byte, 600) // a client that reads on by itself comes to its end
+			return same(got, large[1000:1600], s.ReadRange(ctx, "large", got, 1000))
 		}},
 		{"size", nil, "", nil, func(ctx context.Context, s *objstore.Store, _ string) error {
 			n, err := s.Size(ctx, "large")
@@ -85,7 +85,7 @@ func operations(t *testing.T, small, large []byte) []operation {
 // or says; one that stays is an error of the connection, and soon, but where the store
 // can still be asked what became of a write.
 func TestEachFault(t *testing.T) {
-	small, large := noise(1000), noise(3<<19) // of two requests
+	small, large := noise(1000), noise(3<<19)
 	for vendor, serve := range map[string]func(t *testing.T) string{
 		"s3": func(t *testing.T) string { _, url := newFakeS3(t); return url },
 		"gs": func(t *testing.T) string { _, url := newFakeGCS(t); return url },
@@ -97,7 +97,9 @@ func TestEachFault(t *testing.T) {
 			t.Setenv("STORAGE_EMULATOR_HOST", strings.TrimPrefix(server, "http://"))
 			return open(t, "gs://bucket/ds", quick)
 		}
-		for kind, fault := range map[string]faultproxy.Fault{"busy": {Busy: true}, "lost": {Lost: true}, "cut": {Cut: true}} {
+		for kind, fault := range map[string]faultproxy.Fault{
+			"busy": {Busy: true}, "lost": {Lost: true}, "cut": {Cut: true}, "cut later": {Cut: true, After: 60},
+		} {
 			for _, op := range operations(t, small, large) {
 				for _, when := range []string{"first", "writes", "all"} {
 					if when == "writes" && op.on == "" {
@@ -116,11 +118,14 @@ func TestEachFault(t *testing.T) {
 						if err != nil {
 							t.Fatal(err)
 						}
-						proxied, _ := between(t, url, func(r *http.Request, nth int) faultproxy.Fault {
+						met := map[string]bool{} // a body that is read on is the same request
+						proxied, _ := between(t, url, func(r *http.Request, _ int) faultproxy.Fault {
 							write := r.Method != http.MethodGet && r.Method != http.MethodHead
-							if when == "first" && nth > 0 || when == "writes" && !write {
+							id := r.Method + r.URL.String()
+							if when == "first" && met[id] || when == "writes" && !write {
 								return faultproxy.Fault{}
 							}
+							met[id] = true
 							return fault
 						})
 						ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
@@ -132,7 +137,7 @@ func TestEachFault(t *testing.T) {
 						case (when == "first" || when == "writes" && op.want != nil) && !errors.Is(err, op.want):
 							t.Errorf("error %v, want %v", err, op.want)
 						case err == nil && op.want != nil, // the status of an answer may come before its body is cut
-							state && (op.want == nil || when == "all" && kind != "cut"):
+							state && (op.want == nil || when == "all" && kind[:3] != "cut"):
 							t.Errorf("error %v, want one of the connection", err)
 						case err == nil && op.makes != nil:
 							if got, _, err := direct.Get(t.Context(), op.on); err != nil || !bytes.Equal(got, op.makes) {

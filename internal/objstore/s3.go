@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"iter"
 	"net/http"
@@ -110,7 +111,13 @@ func retryer(opts Options) aws.Retryer {
 		o.Retryables = append(o.Retryables, retry.RetryableErrorCode{Codes: map[string]struct{}{
 			"ConditionalRequestConflict": {}, // another conditional write is on its way
 			"OperationAborted":           {},
-		}})
+		}}, retry.IsErrorRetryableFunc(func(err error) aws.Ternary {
+			var resp *awshttp.ResponseError
+			if errors.As(err, &resp) && resp.HTTPStatusCode()/100 == 2 { // the rest of the answer was cut
+				return aws.TrueTernary
+			}
+			return aws.UnknownTernary
+		}))
 	})
 }
 

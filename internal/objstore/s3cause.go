@@ -30,8 +30,11 @@ func (v *s3Store) cause(err error) error {
 	}
 	switch code {
 	case "":
-		if status == 0 {
+		switch status / 100 {
+		case 0:
 			return nil
+		case 2:
+			return errors.New("answer ends early, or is none of S3")
 		}
 	case "NoSuchBucket":
 		return refuse("bucket %s does not exist: create it, or check its name, region and endpoint", v.bucket)
