@@ -100,15 +100,15 @@ func placeOfFile(ctx context.Context, name string) (p place, base string, err er
 	if i := strings.LastIndexByte(name, '?'); i >= 0 {
 		name, query = name[:i], name[i:]
 	}
-	i := strings.LastIndexByte(name, '/')
-	if i < len("s3://") {
-		if p, err = placeOf(ctx, name+query); err == nil {
-			err = usagef("%s is a bucket, want an object in it, such as %[1]s/NAME", p.store)
-		}
-		return p, "", err
+	at := name
+	if i := strings.LastIndexByte(name, '/'); i >= len("s3://") {
+		at, base = name[:i], name[i+1:]
 	}
-	p, err = placeOf(ctx, name[:i]+query)
-	return p, name[i+1:], err
+	p, err = placeOf(ctx, at+query)
+	if err == nil && base == "" {
+		err = usagef("%s names no object, want one in it, such as %[1]s/NAME", p.store)
+	}
+	return p, base, err
 }
 
 // readFile is [os.ReadFile] for what the user named.

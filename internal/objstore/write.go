@@ -79,7 +79,6 @@ func (s *Store) PutIf(ctx context.Context, name string, data []byte, version str
 	// Only the object itself can tell. A first attempt whose answer was lost makes the
 	// second one fail, and what was written may have been replaced by now.
 	st, serr := s.vendor.stat(ctx, key)
-	cause := s.cause(err)
 	switch {
 	case serr == nil && st.put == w.put:
 		return st.version, nil
@@ -87,7 +86,7 @@ func (s *Store) PutIf(ctx context.Context, name string, data []byte, version str
 		return "", s.fail("check", key, serr)
 	case err == nil, // it was replaced since
 		serr == nil && st.version != version, version != "" && s.missing(serr), // it cannot be written
-		errors.Is(cause, errPrecondition), errors.Is(cause, fs.ErrNotExist):
+		errors.Is(s.cause(err), errPrecondition), s.missing(err):
 		err = errOther
 	}
 	return "", s.fail("write", key, err)
