@@ -175,7 +175,7 @@ func TestExportInterrupt(t *testing.T) {
 			t.Errorf("export has %d files, want some of %d", len(part), len(want))
 		}
 		code, stdout, stderr := hsx(exportMany(ds, dir)...)
-		if code != exitDone || !strings.Contains(stdout, fmt.Sprintf("%d files there already\n", len(part))) {
+		if code != exitDone || !strings.Contains(stdout, count(int64(len(part)), "file")+" there already\n") {
 			t.Errorf("export: exit %d, want that %d files were there\n%s%s", code, len(part), stdout, stderr)
 		}
 		if diff := gocmp.Diff(want, exported(t, dir)); diff != "" {
