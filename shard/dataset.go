@@ -19,7 +19,8 @@ type Dataset struct {
 }
 
 // Open reads the manifest of a dataset and nothing that it does not list. The error
-// wraps ErrNotDataset when there is none, and is a *CorruptError when it is damaged.
+// wraps ErrNotDataset when there is none, ErrForeign or ErrVersion when this hsx cannot
+// know what is there, and is a *CorruptError when it is damaged.
 func Open(dir string) (*Dataset, error) { return open(directory(dir)) }
 
 func open(p place) (*Dataset, error) {

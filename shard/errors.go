@@ -11,6 +11,9 @@ import (
 var (
 	// ErrNotDataset means the directory holds no manifest.
 	ErrNotDataset = errors.New("not a dataset")
+	// ErrForeign means the directory's manifest.json is another program's, such as Automodel's:
+	// nothing is damaged, and nothing may be written there.
+	ErrForeign = errors.New("it is another program's")
 	// ErrVersion means a newer hsx wrote the dataset in a format this one cannot read.
 	ErrVersion = errors.New("newer format version")
 	// ErrReplaced means a writer joined or rewrote shards since the dataset was opened:

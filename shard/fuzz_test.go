@@ -44,8 +44,9 @@ func FuzzManifest(f *testing.F) {
 	} {
 		f.Add(bytes.Replace(body, []byte(change[0]), []byte(change[1]), 1), true)
 	}
-	for _, s := range []string{"", "{}", "null", `{"format": "hsx", "version": 1`, `{"format": "hsx", "version": 1, "shards": [{},{},{},{},{}]`} {
+	for _, s := range []string{"", "{}", "null", `{"format": "hsx", "version": 1`, `{"format": "hsx", "version": 1, "shards": [{},{},{},{},{}]`, `{"model": "another program's"}`} {
 		f.Add([]byte(s), true)
+		f.Add([]byte(s), false)
 	}
 	f.Fuzz(func(t *testing.T, data []byte, sealed bool) {
 		if sealed {
@@ -60,8 +61,8 @@ func FuzzManifest(f *testing.F) {
 		}
 		var c *shard.CorruptError
 		if err != nil {
-			if m != nil || !errors.As(err, &c) && !errors.Is(err, shard.ErrVersion) {
-				t.Errorf("decode: got %v and error %v, want a *shard.CorruptError or %v", m, err, shard.ErrVersion)
+			if m != nil || !errors.As(err, &c) && !errors.Is(err, shard.ErrVersion) && !errors.Is(err, shard.ErrForeign) {
+				t.Errorf("decode: got %v and error %v, want a *shard.CorruptError, %q or %q", m, err, shard.ErrVersion, shard.ErrForeign)
 			}
 			return
 		}

@@ -178,7 +178,8 @@ func (m *Manifest) encode() ([]byte, error) {
 }
 
 // decodeManifest reads what encode wrote and nothing else. A newer version is told
-// apart first, since it may be sealed in another way.
+// apart first, since it may be sealed in another way. The error wraps ErrVersion or
+// ErrForeign, or is a *CorruptError.
 func decodeManifest(data []byte) (*Manifest, error) {
 	var head struct {
 		Format  string `json:"format"`
@@ -192,7 +193,7 @@ func decodeManifest(data []byte) (*Manifest, error) {
 	}
 	end := bytes.LastIndex(data, []byte(sealKey))
 	if end < 0 && head.Format != "hsx" { // Automodel's, say
-		return nil, fmt.Errorf("%s is another program's: it has no \"format\": \"hsx\"", manifestName)
+		return nil, fmt.Errorf("%s has no \"format\": \"hsx\": %w", manifestName, ErrForeign)
 	}
 	if end < 0 {
 		return nil, corrupt(manifestName, "has no seal (a last member \"xxh3\")")
@@ -287,7 +288,7 @@ func shardNumber(name string) int {
 }
 
 // readManifest reads the manifest of a place, and its version there. The error wraps
-// ErrNotDataset when there is none.
+// ErrNotDataset when there is none, and may be decodeManifest's.
 func readManifest(p place) (m *Manifest, version string, err error) {
 	data, version, err := p.manifest()
 	if err != nil {

@@ -101,17 +101,28 @@ func newMerge(sources []*Dataset, opt MergeOptions) (*merge, error) {
 	return m, nil
 }
 
-// vacant refuses a directory that holds a dataset, be it one that cannot be read, or
-// other things.
+// vacant refuses a directory that holds a dataset or other things.
 func vacant(dir string) error {
-	_, _, err := readManifest(directory(dir))
-	switch {
-	case err == nil:
-		return fmt.Errorf("%s holds a dataset already: %w", dir, os.ErrExist)
-	case !errors.Is(err, ErrNotDataset) && !errors.Is(err, os.ErrNotExist):
-		return fmt.Errorf("%s holds a dataset already: %w", dir, err)
+	if err := noDataset(directory(dir)); err != nil {
+		return err
 	}
 	return refuseForeign(dir)
+}
+
+// noDataset refuses a place that holds a dataset, be it one that cannot be read.
+func noDataset(p place) error {
+	_, _, err := readManifest(p)
+	switch {
+	case err == nil:
+		return fmt.Errorf("%s holds a dataset already: %w", p, os.ErrExist)
+	case IsCorrupt(err), errors.Is(err, ErrVersion):
+		return fmt.Errorf("%s holds a dataset already: %w", p, err)
+	case errors.Is(err, ErrForeign):
+		return fmt.Errorf("%s is no dataset: %w", p, err)
+	case errors.Is(err, ErrNotDataset), errors.Is(err, os.ErrNotExist):
+		return nil
+	}
+	return err
 }
 
 // add takes over what one dataset says, in memory.

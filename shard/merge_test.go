@@ -216,6 +216,7 @@ func TestMergeRefuses(t *testing.T) {
 		"changed input":   {[]string{plain(), made(shard.Options{}, nil, func(s *format.Sample) { s.ID, s.Input.Bytes = "other", 3 })}, shard.ErrNames, "two states"},
 		"targets":         {[]string{another(32), another(36)}, shard.ErrMismatch, "layers 32"},
 		"targets, late":   {[]string{first, another(32), another(36)}, shard.ErrMismatch, "layers 32"},
+		"another's":       {[]string{first, spoilt("manifest.json", func([]byte) []byte { return []byte("{}") })}, shard.ErrForeign, "another program's"},
 		"newer manifest":  {[]string{first, spoilt("manifest.json", newer)}, shard.ErrVersion, "version 7"},
 		"damaged":         {[]string{first, spoilt("manifest.json", flip)}, nil, "manifest.json"},
 		"damaged journal": {[]string{first, spoilt("inputs.jsonl", flip)}, nil, "inputs.jsonl"},
@@ -252,6 +253,7 @@ func TestMergeIntoOther(t *testing.T) {
 	}{
 		"a dataset":         {func(s string) string { return s }, os.ErrExist},
 		"a damaged dataset": {func(s string) string { return strings.Replace(s, "bfloat16", "float16", 1) }, nil},
+		"another program's": {func(string) string { return `{"model": "a/model", "shards": []}` }, shard.ErrForeign},
 		"a newer dataset":   {func(s string) string { return strings.Replace(s, `"version": 1`, `"version": 7`, 1) }, shard.ErrVersion},
 	} {
 		t.Run(name, func(t *testing.T) {

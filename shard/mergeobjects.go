@@ -27,11 +27,7 @@ const mergeUploads = 4
 // calls for. Of a merge that does not come to its end nothing is committed, and what was
 // brought stays until it is swept.
 func MergeObjects(ctx context.Context, to Store, sources []*Dataset, opt MergeOptions) (*Manifest, error) {
-	_, _, err := newBucket(ctx, to).manifest()
-	switch {
-	case err == nil:
-		return nil, fmt.Errorf("%s holds a dataset already: %w", to, os.ErrExist)
-	case !errors.Is(err, ErrNotDataset):
+	if err := noDataset(newBucket(ctx, to)); err != nil {
 		return nil, err
 	}
 	if err := refuseForeignObjects(ctx, to); err != nil {

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"hsx/format"
 	"hsx/internal/hsxtest"
@@ -284,6 +285,50 @@ func TestForeignDirectory(t *testing.T) {
 	}
 	if _, err := shard.Open(dir); !errors.Is(err, shard.ErrNotDataset) {
 		t.Errorf("Open: got error %v, want %v", err, shard.ErrNotDataset)
+	}
+}
+
+// A manifest.json of another program is not damage, and nothing is written beside it.
+func TestForeignManifest(t *testing.T) {
+	t.Parallel()
+	dirs, _ := parts(t, 1)
+	source, err := shard.Open(dirs[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, ctx := t.TempDir(), context.Background()
+	if err := os.WriteFile(filepath.Join(dir, "manifest.json"), []byte(`{"model": "a/model", "shards": []}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	store := &hsxtest.Memory{}
+	if err := store.Load(dir); err != nil {
+		t.Fatal(err)
+	}
+	store.Before = func(op, name string) error {
+		if op != "get" && op != "list" && op != "uploads" {
+			t.Errorf("the store is asked to %s %s", op, name)
+		}
+		return nil
+	}
+	for name, do := range map[string]func() error{
+		"Open":        func() error { _, err := shard.Open(dir); return err },
+		"OpenWriter":  func() error { _, err := shard.OpenWriter(dir, shard.Options{}); return err },
+		"Merge":       func() error { _, err := shard.Merge(dir, []*shard.Dataset{source}, swift()); return err },
+		"OpenObjects": func() error { _, err := shard.OpenObjects(ctx, store); return err },
+		"OpenObjectsWriter": func() error {
+			_, err := shard.OpenObjectsWriter(ctx, store, shard.Options{})
+			return err
+		},
+		"MergeObjects": func() error { _, err := shard.MergeObjects(ctx, store, []*shard.Dataset{source}, swift()); return err },
+		"SweepDir":     func() error { _, err := shard.SweepDir(dir, time.Now(), true); return err },
+		"FindGarbage":  func() error { _, err := shard.FindGarbage(ctx, store, time.Now()); return err },
+	} {
+		if err := do(); !errors.Is(err, shard.ErrForeign) || shard.IsCorrupt(err) {
+			t.Errorf("%s: got error %v, want %q", name, err, shard.ErrForeign)
+		}
+		if entries, err := os.ReadDir(dir); err != nil || len(entries) != 1 {
+			t.Errorf("%s: after the refusal the directory holds %v (error %v), want manifest.json alone", name, entries, err)
+		}
 	}
 }
 

@@ -89,7 +89,7 @@ type owner struct {
 
 // OpenWriter opens a dataset for adding samples, or creates it. It takes the lock
 // and removes what a killed writer left unfinished. The error wraps ErrLocked,
-// ErrVersion, or ErrMismatch when opt.Target or opt.Partition contradicts the dataset's.
+// ErrForeign, ErrVersion, or ErrMismatch when opt.Target or opt.Partition contradicts the dataset's.
 func OpenWriter(dir string, opt Options) (*Writer, error) {
 	if opt.fs == nil {
 		opt.fs = atomicfile.OS{}
@@ -143,6 +143,9 @@ func refuseForeign(dir string) error {
 	for _, e := range entries {
 		switch e.Name() {
 		case manifestName:
+			if _, _, err := readManifest(directory(dir)); errors.Is(err, ErrForeign) {
+				return fmt.Errorf("%s is no dataset: %w", dir, err)
+			}
 			return nil
 		case manifestName + atomicfile.TempSuffix, shardsDir, lockName, inputsName, rejectedName:
 		default:

@@ -104,6 +104,8 @@ func hint(err error) string {
 		return "one dataset holds one capture: choose another --out, or make this one again with the right flags"
 	case errors.Is(err, shard.ErrParts):
 		return "'hsx plan' prints the command line of each part; a part that is not done goes on, and the others are not read again"
+	case errors.Is(err, shard.ErrForeign):
+		return "dumps are read with 'hsx ingest', and a dataset wants a directory of its own"
 	case errors.Is(err, shard.ErrVersion):
 		return "use the hsx that wrote it, or a newer one"
 	case errors.Is(err, shard.ErrOtherDevice):
