@@ -225,11 +225,11 @@ func (f *fakeS3) list(w http.ResponseWriter, bucket, prefix, after string) {
 		o := f.objects[key]
 		fmt.Fprintf(&b, "<Contents><Key>%s</Key><Size>%d</Size><LastModified>%s</LastModified></Contents>", name, len(o.data), o.time.UTC().Format(time.RFC3339))
 	}
-	say(w, "<ListBucketResult>%s</ListBucketResult>", b.String())
+	say(w, "<ListBucketResult><Name>%s</Name><Prefix>%s</Prefix><KeyCount>%d</KeyCount>%s</ListBucketResult>", bucket, prefix, n, b.String())
 }
 
 func (f *fakeS3) listUploads(w http.ResponseWriter, bucket, prefix string) {
-	say(w, "<ListMultipartUploadsResult>")
+	say(w, "<ListMultipartUploadsResult><Bucket>%s</Bucket><Prefix>%s</Prefix>", bucket, prefix)
 	for id, u := range f.uploads {
 		if name, ok := strings.CutPrefix(u.key, bucket+"/"); ok && strings.HasPrefix(name, prefix) {
 			say(w, "<Upload><Key>%s</Key><UploadId>%s</UploadId><Initiated>%s</Initiated></Upload>", name, id, u.begun.UTC().Format(time.RFC3339))

@@ -155,6 +155,50 @@ func TestSentences(t *testing.T) {
 	}
 }
 
+// TestNoListing: what is no list passes neither for an empty one nor for a whole one.
+func TestNoListing(t *testing.T) {
+	const none, first = "none of S3: check the endpoint", "<Contents><Key>a</Key><Size>1</Size></Contents>"
+	for name, tt := range map[string]struct{ body, want string }{
+		"empty":     {"", none},
+		"declared":  {`<?xml version="1.0" encoding="UTF-8"?>`, none},
+		"no list":   {"<html><body>Log in</body></html>", none},
+		"nothing":   {"<ListBucketResult/>", none},
+		"cut":       {"<ListBucketResult><Name>bucket</Name>" + first, "answer ends early, or is none of S3"},
+		"text":      {"hello", none},
+		"version 1": {"<ListBucketResult><Name>bucket</Name><IsTruncated>true</IsTruncated><NextMarker>a</NextMarker>" + first + "</ListBucketResult>", ": store lists 1 objects and does not say how to go on"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			credentials(t)
+			fake, url := newFakeS3(t)
+			fake.before(func(w http.ResponseWriter, _ *http.Request) bool {
+				say(w, "%s", tt.body)
+				return true
+			})
+			opts := quick
+			opts.Attempts = 2
+			s := open(t, "s3://bucket?endpoint="+url, opts)
+			var err error
+			for o, e := range s.List(t.Context(), "") {
+				if err = e; e == nil {
+					t.Errorf("list gave %v", o)
+				}
+			}
+			wantError(t, err, "list s3://bucket", tt.want)
+			if asked, final := strings.Contains(err.Error(), "gave up after 2 attempts"), name == "version 1"; asked == final {
+				t.Errorf("error %q: asked again is %t, want %t", err, asked, !final)
+			}
+			if name == "version 1" {
+				return // whether uploads are all there is asked with another word
+			}
+			err = nil
+			for _, e := range s.Uploads(t.Context(), "") {
+				err = e
+			}
+			wantError(t, err, "list")
+		})
+	}
+}
+
 func TestUnreachable(t *testing.T) {
 	credentials(t)
 	l, err := net.Listen("tcp", "127.0.0.1:0")

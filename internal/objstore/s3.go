@@ -19,6 +19,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/aws/aws-sdk-go-v2/service/s3/types"
 	"github.com/aws/smithy-go/logging"
+	"github.com/aws/smithy-go/middleware"
 	"gocloud.dev/blob"
 	"gocloud.dev/blob/s3blob"
 )
@@ -89,6 +90,7 @@ func openS3(ctx context.Context, at *address, opts Options) (*blob.Bucket, vendo
 	client := s3.NewFromConfig(cfg, func(o *s3.Options) {
 		o.DisableLogOutputChecksumValidationSkipped = true
 		o.UsePathStyle = o.BaseEndpoint != nil
+		o.APIOptions = append(o.APIOptions, wholeListings)
 		if paths != "" {
 			o.UsePathStyle, _ = strconv.ParseBool(paths) // seen to be one
 		}
@@ -99,6 +101,42 @@ func openS3(ctx context.Context, at *address, opts Options) (*blob.Bucket, vendo
 		client: client, bucket: at.bucket, region: cfg.Region, opts: opts, copies: 5 << 30,
 		plain: cfg.RequestChecksumCalculation == aws.RequestChecksumCalculationWhenRequired,
 	}, err
+}
+
+// badListing is an answer to the question for a list from which none can be made.
+type badListing struct {
+	text  string
+	final bool // it would be the same if asked for again
+}
+
+func (b badListing) Error() string { return b.text }
+
+// wholeListings refuses answers that the client would take for an empty list, or for the
+// end of one: nothing at all, a page that some proxy asks to log in on, the first page of a
+// store that knows the first version of lists alone.
+func wholeListings(stack *middleware.Stack) error {
+	none := badListing{text: "answer is empty, or none of S3: check the endpoint"}
+	check := func(ctx context.Context, in middleware.DeserializeInput, next middleware.DeserializeHandler) (middleware.DeserializeOutput, middleware.Metadata, error) {
+		out, md, err := next.HandleDeserialize(ctx, in)
+		if err != nil {
+			return out, md, err
+		}
+		switch r := out.Result.(type) {
+		case *s3.ListObjectsV2Output:
+			switch {
+			case r.Name == nil && r.Prefix == nil && r.KeyCount == nil && r.IsTruncated == nil:
+				err = none
+			case aws.ToBool(r.IsTruncated) && aws.ToString(r.NextContinuationToken) == "":
+				err = badListing{fmt.Sprintf("store lists %d objects and does not say how to go on: it does not know ListObjectsV2", len(r.Contents)), true}
+			}
+		case *s3.ListMultipartUploadsOutput:
+			if r.Bucket == nil && r.Prefix == nil && r.MaxUploads == nil && r.IsTruncated == nil {
+				err = none
+			}
+		}
+		return out, md, err
+	}
+	return stack.Deserialize.Insert(middleware.DeserializeMiddlewareFunc("WholeListings", check), "OperationDeserializer", middleware.Before)
 }
 
 // retryer sends requests again. Its attempts bound it, not a budget for all requests
@@ -112,6 +150,9 @@ func retryer(opts Options) aws.Retryer {
 			"ConditionalRequestConflict": {}, // another conditional write is on its way
 			"OperationAborted":           {},
 		}}, retry.IsErrorRetryableFunc(func(err error) aws.Ternary {
+			if bad := (badListing{}); errors.As(err, &bad) && bad.final {
+				return aws.FalseTernary
+			}
 			var resp *awshttp.ResponseError
 			if errors.As(err, &resp) && resp.HTTPStatusCode()/100 == 2 { // the rest of the answer was cut
 				return aws.TrueTernary
