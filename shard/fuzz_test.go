@@ -44,7 +44,7 @@ func FuzzManifest(f *testing.F) {
 	} {
 		f.Add(bytes.Replace(body, []byte(change[0]), []byte(change[1]), 1), true)
 	}
-	for _, s := range []string{"", "{}", "null", `{"format": "hsx", "version": 1`, `{"format": "hsx", "version": 1, "shards": [{},{},{},{},{}]`, `{"model": "another program's"}`} {
+	for _, s := range []string{"", "{}", "null", `{"format": "hsx", "version": 1`, `{"format": "hsx", "version": 1, "shards": [{},{},{},{},{}]`, `{"model": "another program's"}`, `{"version": "2.0"}`} {
 		f.Add([]byte(s), true)
 		f.Add([]byte(s), false)
 	}

@@ -185,15 +185,17 @@ func decodeManifest(data []byte) (*Manifest, error) {
 		Format  string `json:"format"`
 		Version int    `json:"version"`
 	}
-	if err := json.Unmarshal(data, &head); err != nil {
-		return nil, corrupt(manifestName, "not a JSON document: %w", err)
+	err := json.Unmarshal(data, &head)
+	end := bytes.LastIndex(data, []byte(sealKey))
+	var otherType *json.UnmarshalTypeError // of a document all the same, and Format is read
+	if (err == nil || errors.As(err, &otherType)) && end < 0 && head.Format != "hsx" {
+		return nil, fmt.Errorf("%s has no \"format\": \"hsx\": %w", manifestName, ErrForeign)
+	}
+	if err != nil {
+		return nil, corrupt(manifestName, "not a JSON document of hsx: %w", err)
 	}
 	if head.Format == "hsx" && head.Version > Version {
 		return nil, fmt.Errorf("%s has format version %d, this hsx reads up to %d: %w", manifestName, head.Version, Version, ErrVersion)
-	}
-	end := bytes.LastIndex(data, []byte(sealKey))
-	if end < 0 && head.Format != "hsx" { // Automodel's, say
-		return nil, fmt.Errorf("%s has no \"format\": \"hsx\": %w", manifestName, ErrForeign)
 	}
 	if end < 0 {
 		return nil, corrupt(manifestName, "has no seal (a last member \"xxh3\")")

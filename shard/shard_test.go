@@ -297,6 +297,16 @@ func TestForeignManifest(t *testing.T) {
 		t.Fatal(err)
 	}
 	dir, ctx := t.TempDir(), context.Background()
+	for _, data := range []string{`{"model": "a/model", "shards": []}`, `{"version": "2.0", "format": "npy"}`, `{"version": "2.0"}`, `{"format": 3, "version": 1}`, "[1, 2]", "null"} {
+		if m, err := shard.DecodeManifest([]byte(data)); m != nil || !errors.Is(err, shard.ErrForeign) || shard.IsCorrupt(err) {
+			t.Errorf("decode %s: got %v and error %v, want %q", data, m, err, shard.ErrForeign)
+		}
+	}
+	for _, data := range []string{"", "{", `{"format": "hsx"}`, `{"format": "hsx", "version": "1"}`, `{"version": "1", "format": "hsx"}`} {
+		if m, err := shard.DecodeManifest([]byte(data)); m != nil || !shard.IsCorrupt(err) {
+			t.Errorf("decode %s: got %v and error %v, want damage", data, m, err)
+		}
+	}
 	if err := os.WriteFile(filepath.Join(dir, "manifest.json"), []byte(`{"model": "a/model", "shards": []}`), 0o600); err != nil {
 		t.Fatal(err)
 	}
