@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -196,6 +197,37 @@ func TestNoListing(t *testing.T) {
 			}
 			wantError(t, err, "list")
 		})
+	}
+}
+
+// TestListAgain: a store that does not know how to go on with a list ends the work, which
+// would have no end.
+func TestListAgain(t *testing.T) {
+	credentials(t)
+	fake, url := newFakeS3(t)
+	fake.page = 2
+	s := open(t, "s3://bucket?endpoint="+url, quick)
+	for _, name := range []string{"a", "b", "c"} {
+		if _, err := s.PutIf(t.Context(), name, []byte(name), ""); err != nil {
+			t.Fatal(err)
+		}
+	}
+	fake.before(func(_ http.ResponseWriter, r *http.Request) bool {
+		q := r.URL.Query()
+		q.Del("continuation-token")
+		r.URL.RawQuery = q.Encode()
+		return false
+	})
+	var names []string
+	var err error
+	for o, e := range s.List(t.Context(), "") {
+		if err = e; e == nil {
+			names = append(names, o.Name)
+		}
+	}
+	wantError(t, err, `list s3://bucket/: store lists "a" again`)
+	if want := []string{"a", "b"}; !slices.Equal(names, want) {
+		t.Errorf("list gave %q, want %q", names, want)
 	}
 }
 

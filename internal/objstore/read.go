@@ -230,6 +230,7 @@ func (s *Store) readSome(ctx context.Context, key string, p []byte, off int64) (
 // is over after an error.
 func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[Object, error] {
 	return func(yield func(Object, error) bool) {
+		first := "" // of the list
 		for it := s.bucket.List(&blob.ListOptions{Prefix: s.at.prefix + prefix}); ; {
 			o, err := it.Next(ctx)
 			if err == io.EOF { //nolint:errorlint // one that is wrapped is a cut connection, not the end of the list
@@ -237,6 +238,13 @@ func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[Object, error
 			}
 			if err != nil {
 				yield(Object{}, s.fail("list", s.at.prefix+prefix, err))
+				return
+			}
+			switch first {
+			case "":
+				first = o.Key
+			case o.Key:
+				yield(Object{}, s.fail("list", s.at.prefix+prefix, refuse("store lists %q again: it begins a list anew where it should go on", o.Key)))
 				return
 			}
 			name := strings.TrimPrefix(o.Key, s.at.prefix)
