@@ -42,8 +42,11 @@ func (s *Store) cause(err error) error {
 		return fmt.Errorf("gave up after %d attempts: %w", tries.Attempt, s.cause(tries.Err))
 	}
 	var known *refusal
+	if errors.As(err, &known) {
+		return known
+	}
 	var short *shortError
-	if errors.As(err, &known) || errors.As(err, &short) || errors.Is(err, fs.ErrExist) {
+	if errors.As(err, &short) || errors.Is(err, fs.ErrExist) {
 		return err
 	}
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {

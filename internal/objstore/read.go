@@ -1,6 +1,7 @@
 package objstore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -236,17 +237,14 @@ func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[Object, error
 			if err == io.EOF { //nolint:errorlint // one that is wrapped is a cut connection, not the end of the list
 				return
 			}
+			if err == nil && o.Key == first {
+				err = refuse("store lists %q again: it begins a list anew where it should go on", first)
+			}
 			if err != nil {
 				yield(Object{}, s.fail("list", s.at.prefix+prefix, err))
 				return
 			}
-			switch first {
-			case "":
-				first = o.Key
-			case o.Key:
-				yield(Object{}, s.fail("list", s.at.prefix+prefix, refuse("store lists %q again: it begins a list anew where it should go on", o.Key)))
-				return
-			}
+			first = cmp.Or(first, o.Key)
 			name := strings.TrimPrefix(o.Key, s.at.prefix)
 			if !fs.ValidPath(name) || name == "." {
 				continue // what consoles make for an empty folder

@@ -103,19 +103,13 @@ func openS3(ctx context.Context, at *address, opts Options) (*blob.Bucket, vendo
 	}, err
 }
 
-// badListing is an answer to the question for a list from which none can be made.
-type badListing struct {
-	text  string
-	final bool // it would be the same if asked for again
-}
-
-func (b badListing) Error() string { return b.text }
+// errNoListing is an answer to the question for a list that is none.
+var errNoListing = errors.New("answer is empty, or none of S3: check the endpoint")
 
 // wholeListings refuses answers that the client would take for an empty list, or for the
 // end of one: nothing at all, a page that some proxy asks to log in on, the first page of a
 // store that knows the first version of lists alone.
 func wholeListings(stack *middleware.Stack) error {
-	none := badListing{text: "answer is empty, or none of S3: check the endpoint"}
 	check := func(ctx context.Context, in middleware.DeserializeInput, next middleware.DeserializeHandler) (middleware.DeserializeOutput, middleware.Metadata, error) {
 		out, md, err := next.HandleDeserialize(ctx, in)
 		if err != nil {
@@ -125,13 +119,13 @@ func wholeListings(stack *middleware.Stack) error {
 		case *s3.ListObjectsV2Output:
 			switch {
 			case r.Name == nil && r.Prefix == nil && r.KeyCount == nil && r.IsTruncated == nil:
-				err = none
+				err = errNoListing
 			case aws.ToBool(r.IsTruncated) && aws.ToString(r.NextContinuationToken) == "":
-				err = badListing{fmt.Sprintf("store lists %d objects and does not say how to go on: it does not know ListObjectsV2", len(r.Contents)), true}
+				err = refuse("store lists %d objects and does not say how to go on: it does not know ListObjectsV2", len(r.Contents))
 			}
 		case *s3.ListMultipartUploadsOutput:
 			if r.Bucket == nil && r.Prefix == nil && r.MaxUploads == nil && r.IsTruncated == nil {
-				err = none
+				err = errNoListing
 			}
 		}
 		return out, md, err
@@ -150,7 +144,7 @@ func retryer(opts Options) aws.Retryer {
 			"ConditionalRequestConflict": {}, // another conditional write is on its way
 			"OperationAborted":           {},
 		}}, retry.IsErrorRetryableFunc(func(err error) aws.Ternary {
-			if bad := (badListing{}); errors.As(err, &bad) && bad.final {
+			if errors.As(err, new(*refusal)) {
 				return aws.FalseTernary
 			}
 			var resp *awshttp.ResponseError

@@ -15,8 +15,8 @@ func (v *s3Store) cause(err error) error {
 	if none := (noCredentials{}); errors.As(err, &none) {
 		return refuse("no credentials were found: want AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, a profile in ~/.aws, a role of this machine, or ?anonymous=true")
 	}
-	if bad := (badListing{}); errors.As(err, &bad) {
-		return bad
+	if errors.Is(err, errNoListing) {
+		return errNoListing
 	}
 	status, region := 0, ""
 	var resp *awshttp.ResponseError
