@@ -143,8 +143,8 @@ func refuseForeign(dir string) error {
 	for _, e := range entries {
 		switch e.Name() {
 		case manifestName:
-			if _, _, err := readManifest(directory(dir)); errors.Is(err, ErrForeign) {
-				return fmt.Errorf("%s is no dataset: %w", dir, err)
+			if err := noDataset(directory(dir)); errors.Is(err, ErrForeign) {
+				return err
 			}
 			return nil
 		case manifestName + atomicfile.TempSuffix, shardsDir, lockName, inputsName, rejectedName:
